@@ -137,10 +137,15 @@ fn a_node_that_comes_late_fetches_the_row_that_is_drawn_for_it() {
     let mut processes: Vec<Process> = early.iter().map(|name| run.join(name, &invitation, &[])).collect();
     run.wait_round(4);
     let mut late = run.join("late", &invitation, &[]);
+    late.wait_for_log("to be fetched for it: trunk and row, ");
     for process in processes.iter_mut().chain([&mut late, &mut watch, &mut steward]) {
         assert_eq!(process.wait(), 0, "{}", process.log());
     }
     assert!(run.result("late")["leaves_counted"].as_u64() > Some(0), "{}", late.log());
+    // Said before it is fetched, and once.
+    let log = late.log();
+    let fetches: Vec<&str> = log.split("your row of experts is row ").collect();
+    assert!(fetches.len() == 2 && fetches[1].contains("fetching the state before round "), "{log}");
     let mut members: Vec<&str> = early.iter().map(String::as_str).collect();
     members.extend(["late", "verifier"]);
     run.check_end(&members);

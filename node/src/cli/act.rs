@@ -26,7 +26,7 @@ use crate::organise::ask::Caller;
 use crate::organise::checkpoint::Checkpoint;
 use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
 use crate::organise::export::export;
-use crate::organise::generate::{Continuation, Sampling, Words, continue_text};
+use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use crate::organise::invite::InviteOptions;
 use crate::organise::members::{agreed, close_tree, invitation, members};
 use crate::organise::pack::{PackOptions, pack};
@@ -116,7 +116,7 @@ fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
     let Checkpoint { manifest, parameters, folder, .. } = Checkpoint::open(folder, *round, &mut exact)?;
     let mut reader = exact.reader(&manifest, &parameters);
-    write_text(arguments, &manifest, &folder, &mut |read| Ok(reader.after(read)))
+    write_text(arguments, &manifest, &folder, &mut |text| Ok(reader.after(read_of(&manifest, text))))
 }
 
 /// As [`generate_text`], by a model that others hold.
@@ -128,7 +128,7 @@ fn ask_for_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     let rows = ask.unwrap_or(1).into();
     let mut caller = runtime.block_on(Caller::open(folder, rows, grace, &mut tell))?;
     let manifest = caller.manifest().clone();
-    let done = write_text(arguments, &manifest, folder, &mut |read| runtime.block_on(caller.after(read)));
+    let done = write_text(arguments, &manifest, folder, &mut |text| runtime.block_on(caller.after(text)));
     drop(caller);
     runtime.shutdown_background();
     done

@@ -238,8 +238,8 @@ pub(super) struct GenerateArguments {
     /// The run's tokenizer.json [default: the one in the folder].
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
-    /// Ask the members that hold the model, by its K best rows of experts; the folder is of a run that is being hosted, or of
-    /// a member of it. Who is silent is left out, and whose answers are false is accused.
+    /// Ask the members that hold the model, by the K rows of experts that suit the text best; the folder is of a run that is
+    /// being hosted, or of a member of it. Who is silent is left out, and whose answers are false is accused.
     #[arg(long, value_name = "K", conflicts_with = "round", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) ask: Option<u16>,
     /// With --ask: seconds that a holder may take.

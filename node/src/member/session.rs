@@ -7,6 +7,7 @@ mod driver;
 mod listen;
 mod prepare;
 mod recall;
+mod row;
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -179,6 +180,7 @@ impl Session {
             began: Instant::now(),
             bringing: Bringing::default(),
             evidence: Arc::default(),
+            row: None,
         };
         Ok(Self { driver, follower, addresses, endpoint, queue, failures, _server: server })
     }
@@ -245,6 +247,8 @@ impl Session {
     async fn follow(&mut self) -> Result<End, JoinError> {
         let mut interrupt = Box::pin(crate::progress::interrupted());
         let mut interrupted = false;
+        let mut keeping = lock(self.follower.replica()).keeping();
+        self.driver.tell_row(*keeping.borrow_and_update());
         loop {
             let followed = {
                 let step = self.follower.step();
@@ -256,6 +260,8 @@ impl Session {
                         events = &mut step => break Ok(events?),
                         Some(message) = self.queue.recv() => self.driver.take(message)?,
                         Some(error) = self.failures.recv() => return Err(error.into()),
+                        // Before the step is over, which fetches what is not here of the row.
+                        Ok(()) = keeping.changed() => self.driver.tell_row(*keeping.borrow_and_update()),
                         () = &mut interrupt, if !interrupted => {
                             interrupted = true;
                             self.driver.handle(NodeInput::Interrupt);

@@ -1,31 +1,35 @@
 //! Reading with a model that others hold: each token's logits are asked of holders, and drawn calls of two of them.
 //!
-//! Who is silent is not waited for. An answer binds its author: where two holders answer one call differently, the false
-//! answer is written down as evidence and brought to the steward, which bans its author (CALL-7).
+//! With several rows of experts a text is read with those that suit it best. Who is silent is not waited for. An answer
+//! binds its author: where two holders answer one call differently, the false answer is written down as evidence and
+//! brought to the steward, which bans its author (CALL-7).
 
 mod holders;
 mod proof;
+mod rows;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::codec::List;
-use muster_core::ids::{Digest, MemberId, Round, Row};
+use muster_core::ids::{MemberId, Row};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::call::{Ask, real};
 use muster_core::messages::wire::{Follow, Request, Response};
-use muster_core::sign::Signed;
+use muster_store::dataset::{Routing, open_router};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::holders::{Answering, Given, Holders, Race};
 use self::proof::Court;
+use self::rows::{RankedRow, RowAnswer, mixed, newest, ranked};
 use crate::exit::{Failure, Outcome};
+use crate::organise::DATA;
+use crate::organise::generate::read_of;
 use crate::organise::members::{Way, way};
 
-/// How long holders may take once enough have answered, unless somebody says otherwise.
+/// How long holders may take, and other rows once one has answered, unless somebody says otherwise.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// Rows whose answers are waited for, however long the others take.
-const LEAST_ROWS: usize = 1;
 /// One call in so many, as drawn, goes to two holders.
 const DOUBLED: u32 = 10;
 /// How often a call is tried anew, by a newer state or with other holders.
@@ -39,38 +43,40 @@ pub struct Caller<'a> {
     folder: PathBuf,
     ledger: Ledger,
     /// How many of the best rows each text is read with.
-    rows: usize,
+    most: usize,
     grace: Duration,
     holders: Holders,
+    /// What ranks rows, once there were several.
+    router: Option<Routing>,
+    /// Whether somebody was told which rows are asked.
+    told: bool,
     /// What the person who asked is told.
     tell: &'a mut dyn FnMut(&str),
 }
 
-/// A row that a text is read with, and how well it suits the text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct RankedRow {
-    row: Row,
-    score: f64,
-}
-
 impl<'a> Caller<'a> {
-    /// Reaches the run of a folder, under the folder's own key.
+    /// Reaches the run of a folder, under the folder's own key, to read with its `most` best rows.
     ///
     /// # Errors
-    /// [`Failure`]: the folder belongs to no run, its steward cannot be reached, or its model cannot be asked.
+    /// [`Failure`]: the folder belongs to no run, its steward cannot be reached, its model cannot be asked, or there are
+    /// several rows and the folder has no router that is the run's.
     pub async fn open(
         folder: &Path,
-        rows: usize,
+        most: usize,
         grace: Duration,
         tell: &'a mut dyn FnMut(&str),
     ) -> Outcome<Self> {
         let way = way(folder).await?;
         let ledger = Ledger::new(way.manifest.clone());
         let holders = Holders::new(way.peers.clone(), way.identity.id());
-        let mut caller = Self { way, folder: folder.to_owned(), ledger, rows, grace, holders, tell };
+        let (folder, router, told) = (folder.to_owned(), None, false);
+        let mut caller = Self { way, folder, ledger, most, grace, holders, router, told, tell };
         caller.follow().await?;
-        if rows > 1 {
-            (caller.tell)("the model has one row: it alone is asked");
+        // What is wrong with the router is said before the text begins.
+        caller.ranked(&[])?;
+        if most > 1 && newest(&caller.ledger).rows == 1 {
+            let yet = if caller.way.manifest.model.rows() > 1 { " so far" } else { "" };
+            (caller.tell)(&format!("the model has one row{yet}: it alone is asked"));
         }
         Ok(caller)
     }
@@ -80,62 +86,119 @@ impl<'a> Caller<'a> {
         &self.way.manifest
     }
 
-    /// The logits of the token that follows these.
+    /// The logits of the token that follows a text.
     ///
     /// # Errors
     /// [`Failure`] when no holder answers.
-    pub async fn after(&mut self, tokens: &[u32]) -> Outcome<Vec<f32>> {
-        let rows = ranked(tokens, self.rows);
+    pub async fn after(&mut self, text: &[u32]) -> Outcome<Vec<f32>> {
         let mut answers = Vec::new();
-        for RankedRow { row, score } in rows {
-            match self.read(row, tokens).await {
-                Ok(logits) => answers.push((score, logits)),
-                // Enough others may answer.
-                Err(failure) if answers.len() < LEAST_ROWS => return Err(failure),
-                Err(_) => {}
+        // CALL-14: when the rows that have not answered yet are waited for no more.
+        let mut until = None;
+        for _ in 0..TRIES {
+            let rows = self.wanted(text, &answers)?;
+            if rows.is_empty() {
+                break;
+            }
+            let later = self.read(text, rows, until, &mut answers).await?;
+            if !answers.is_empty() {
+                let until = *until.get_or_insert_with(|| Instant::now() + self.grace);
+                if until <= Instant::now() {
+                    break;
+                }
+            }
+            if later {
+                self.wait(until).await?;
             }
         }
-        Ok(mixed(&answers))
+        if answers.is_empty() { Err(nobody()) } else { Ok(mixed(&answers)) }
     }
 
-    /// The logits by one row.
-    async fn read(&mut self, row: Row, tokens: &[u32]) -> Outcome<Vec<f32>> {
-        for _ in 0..TRIES {
-            let ask = self.question(row, tokens)?;
-            let signed = self.way.identity.sign(self.way.manifest.run(), &ask);
-            let wanted = if drawn()? { 2 } else { 1 };
-            let race = Race { ask: &ask, signed: &signed, wanted, grace: self.grace };
-            let answering = self.holders.ask(&self.ledger, &self.way.manifest, &race).await;
-            self.say_who_failed();
-            match answering {
-                Answering::Given(given) => match self.agreed(&ask, &signed, given).await? {
-                    Some(logits) => return Ok(logits.into_iter().map(real).collect()),
-                    None => continue,
-                },
-                Answering::Later => {
-                    tokio::time::sleep(PAUSE).await;
-                    self.follow().await?;
+    /// CALL-12: the best rows that have not answered yet and that somebody can be asked about, as many as are still wanted.
+    fn wanted(&mut self, text: &[u32], answers: &[RowAnswer]) -> Outcome<Vec<RankedRow>> {
+        let mut rows = self.ranked(text)?;
+        rows.retain(|ranked| {
+            let answered = answers.iter().any(|answer| answer.ranked.row == ranked.row);
+            !answered && !self.holders.of(&self.ledger, ranked.row).is_empty()
+        });
+        rows.truncate(self.most.saturating_sub(answers.len()));
+        if newest(&self.ledger).rows > 1 && !rows.is_empty() && !self.told {
+            let named: Vec<String> = rows.iter().map(|ranked| ranked.row.to_string()).collect();
+            (self.tell)(&format!("asking holders of the rows that suit the text best: {}", named.join(", ")));
+            self.told = true;
+        }
+        Ok(rows)
+    }
+
+    /// All rows of the newest state, the one that suits a text best first.
+    fn ranked(&mut self, text: &[u32]) -> Outcome<Vec<RankedRow>> {
+        if newest(&self.ledger).rows == 1 {
+            return Ok(vec![RankedRow::ONLY]);
+        }
+        let router = match self.router.take() {
+            Some(router) => router,
+            None => {
+                let named = self.way.manifest.data.router.as_ref();
+                // MANIFEST-15.
+                let named =
+                    named.ok_or_else(|| Failure::environment("the run has several rows and no router"))?;
+                open_router(&self.folder.join(DATA), named)?
+            }
+        };
+        let sequence = self.way.manifest.model.sequence as usize;
+        Ok(ranked(self.router.insert(router), text, sequence))
+    }
+
+    /// Calls holders of these rows, all at once. Whether some of them may answer later.
+    async fn read(
+        &mut self,
+        text: &[u32],
+        rows: Vec<RankedRow>,
+        until: Option<Instant>,
+        answers: &mut Vec<RowAnswer>,
+    ) -> Outcome<bool> {
+        let races: Vec<Race> =
+            rows.iter().map(|ranked| self.race(ranked.row, text)).collect::<Outcome<_>>()?;
+        let (ledger, manifest) = (&self.ledger, &self.way.manifest);
+        let outcomes = self.holders.ask(ledger, manifest, &races, self.grace, until).await;
+        self.say_who_failed();
+        let mut later = false;
+        for ((ranked, race), outcome) in rows.into_iter().zip(&races).zip(outcomes) {
+            match outcome {
+                Answering::Given(given) => {
+                    if let Some(logits) = self.agreed(race, given).await? {
+                        let logits = logits.into_iter().map(real).collect();
+                        answers.push(RowAnswer { ranked, logits });
+                    }
                 }
-                Answering::Nobody => return Err(nobody(row)),
+                Answering::Later => later = true,
+                Answering::Nobody => {}
             }
         }
-        Err(nobody(row))
+        Ok(later)
+    }
+
+    /// Waits for holders that had something else to do, and takes in what was sealed meanwhile.
+    async fn wait(&mut self, until: Option<Instant>) -> Outcome<()> {
+        let waited = async {
+            sleep(PAUSE).await;
+            self.follow().await
+        };
+        match until {
+            None => waited.await,
+            // Whoever does not answer by then is not waited for, and neither is the steward.
+            Some(until) => timeout_at(until, waited).await.unwrap_or(Ok(())),
+        }
     }
 
     /// CALL-10: the answer that holds, of one holder or of two. None where the call is to be made again, without those who lied.
-    async fn agreed(
-        &mut self,
-        ask: &Ask,
-        signed: &Signed<Ask>,
-        given: Vec<Given>,
-    ) -> Outcome<Option<Vec<i32>>> {
+    async fn agreed(&mut self, race: &Race, given: Vec<Given>) -> Outcome<Option<Vec<i32>>> {
         let mut given = given.into_iter();
         let Some(first) = given.next() else { return Ok(None) };
         let Some(second) = given.next().filter(|second| second.logits != first.logits) else {
             return Ok(Some(first.logits));
         };
         let court = Court { way: &self.way, folder: &self.folder };
-        let mut liars = court.convict(ask, signed, [&first, &second], self.tell).await?;
+        let mut liars = court.convict(&race.ask, &race.signed, [&first, &second], self.tell).await?;
         if liars.is_empty() {
             liars = self.banned([first.holder, second.holder]).await?;
         }
@@ -158,7 +221,7 @@ impl<'a> Caller<'a> {
             if !banned.is_empty() {
                 return Ok(banned);
             }
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
         Ok(Vec::new())
     }
@@ -170,12 +233,14 @@ impl<'a> Caller<'a> {
     }
 
     /// What is asked: by the state that whoever takes part in the newest round computes on.
-    fn question(&self, row: Row, tokens: &[u32]) -> Outcome<Ask> {
-        let (round, root) = newest(&self.ledger);
-        let tokens = List::new(tokens.to_vec())?;
-        let ask = Ask { round, root, row, tokens, positions: 1 };
-        ask.check(&self.way.manifest).map_err(|reject| Failure::usage(reject.to_string()))?;
-        Ok(ask)
+    fn race(&self, row: Row, text: &[u32]) -> Outcome<Race> {
+        let manifest = &self.way.manifest;
+        let state = newest(&self.ledger);
+        let tokens = List::new(read_of(manifest, text).to_vec())?;
+        let ask = Ask { round: state.round, root: state.root, row, tokens, positions: 1 };
+        ask.check(manifest).map_err(|reject| Failure::usage(reject.to_string()))?;
+        let signed = self.way.identity.sign(manifest.run(), &ask);
+        Ok(Race { ask, signed, wanted: if drawn()? { 2 } else { 1 } })
     }
 
     /// Takes in what was sealed since.
@@ -184,7 +249,7 @@ impl<'a> Caller<'a> {
             let request = Request::Follow(Follow { height: self.ledger.height(), board: 0, notice: 0 });
             let asked = self.way.peers.ask(&self.way.steward, &request);
             // Where nothing is new the steward lets its answer wait, and there is nothing to take in.
-            let Ok(answer) = tokio::time::timeout(GRACE, asked).await else { return Ok(()) };
+            let Ok(answer) = timeout(GRACE, asked).await else { return Ok(()) };
             let Response::News(news) = answer? else {
                 return Err(muster_replica::PeerError::Unexpected.into());
             };
@@ -199,36 +264,6 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The newest state that every node at work has, and the round that it is before.
-fn newest(ledger: &Ledger) -> (Round, Digest) {
-    match ledger.current() {
-        Some(view) => (view.round(), view.state().root()),
-        None => (ledger.next_round(), ledger.state().root()),
-    }
-}
-
-/// The rows that suit a text best, best first; a router ranks them where there is more than one.
-fn ranked(_tokens: &[u32], most: usize) -> Vec<RankedRow> {
-    let rows = [RankedRow { row: Row(0), score: 0.0 }];
-    rows.into_iter().take(most).collect()
-}
-
-/// The logits of several rows, mixed by the softmax of their scores over those that have answered.
-fn mixed(answers: &[(f64, Vec<f32>)]) -> Vec<f32> {
-    let [first, others @ ..] = answers else { return Vec::new() };
-    if others.is_empty() {
-        return first.1.clone();
-    }
-    let best = answers.iter().map(|(score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = answers.iter().map(|(score, _)| (score - best).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    let mix = |place: usize| {
-        let parts = answers.iter().zip(&weights);
-        parts.map(|((_, logits), weight)| f64::from(logits[place]) * weight / total).sum::<f64>() as f32
-    };
-    (0..first.1.len()).map(mix).collect()
-}
-
 /// Whether this call goes to two holders. From the system's randomness: who could foresee it would lie in the others.
 fn drawn() -> Outcome<bool> {
     let mut word = [0; 4];
@@ -237,22 +272,8 @@ fn drawn() -> Outcome<bool> {
     Ok(u32::from_le_bytes(word) % DOUBLED == 0)
 }
 
-fn nobody(row: Row) -> Failure {
-    Failure::environment(format!(
-        "no holder of row {row} answers: `muster members` shows who takes part, and only nodes that listen can be asked"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_row_is_read_as_it_is_and_several_are_mixed_by_their_scores() {
-        assert_eq!(mixed(&[(3.0, vec![1.0, f32::NEG_INFINITY])]), [1.0, f32::NEG_INFINITY]);
-        assert_eq!(mixed(&[(0.5, vec![1.0, 4.0]), (0.5, vec![3.0, 0.0])]), [2.0, 2.0]);
-        let far = mixed(&[(0.0, vec![1.0]), (-1000.0, vec![9.0])]);
-        assert_eq!(far, [1.0]);
-        assert_eq!(ranked(&[1, 2], 3), [RankedRow { row: Row(0), score: 0.0 }]);
-    }
+fn nobody() -> Failure {
+    Failure::environment(
+        "no holder answers: `muster members` shows who takes part and which rows they hold, and only nodes that listen can be asked",
+    )
 }

@@ -43,8 +43,7 @@ impl Default for Sampling {
 /// Continues a prompt by `count` tokens; `show` gets the text piece by piece and says whether to go on. An empty
 /// prompt stands for the end of the text before.
 ///
-/// The model reads the last `sequence` tokens: `after` gives the logits of the token that follows them, from a model at
-/// hand or from its holders.
+/// `after` gives the logits of the token that follows a text, from a model at hand or from its holders.
 ///
 /// # Errors
 /// [`Failure`] for a model that does not predict the next token; as `after`.
@@ -63,13 +62,12 @@ pub fn continue_text(
     if tokens.is_empty() {
         tokens.push(0);
     }
-    let (sequence, kinds) = (manifest.model.sequence as usize, manifest.data.kinds() as usize);
+    let kinds = manifest.data.kinds() as usize;
     let seed = Hasher::new(Domain::INITIAL).value(&sampling.seed).finish();
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let (first, mut shown) = (tokens.len(), 0);
     for _ in 0..count {
-        let read = &tokens[tokens.len().saturating_sub(sequence)..];
-        let logits = after(read)?;
+        let logits = after(&tokens)?;
         // A padded vocabulary has kinds that no text has.
         tokens.push(draw(&logits[..kinds.min(logits.len())], sampling, &mut stream));
         let text = words.write(&tokens[first..]);
@@ -82,6 +80,11 @@ pub fn continue_text(
         shown = shown.max(whole.len());
     }
     Ok(())
+}
+
+/// What the model reads of a text: its last `sequence` tokens.
+pub fn read_of<'a>(manifest: &Manifest, text: &'a [u32]) -> &'a [u32] {
+    &text[text.len().saturating_sub(manifest.model.sequence as usize)..]
 }
 
 /// How text and tokens become each other.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_core::ids::MemberId;
-use muster_core::ledger::{Closed, Ledger, Member, Standing};
+use muster_core::ledger::{Closed, Holding, Ledger, Member, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{CloseTree, Role, Ticket};
 use muster_core::messages::wire::{Request, Response};
@@ -224,6 +224,9 @@ fn standing(ledger: &Ledger, member: &Member) -> String {
     ];
     if member.role == Role::Node {
         said.push(weight(ledger, member));
+    }
+    if let Some(Holding { row, ready }) = member.holding {
+        said.push(format!("{} row {row}", if ready { "holds" } else { "fetches" }));
     }
     if member.invited > 0 {
         said.push(format!("brought in {}", member.invited));

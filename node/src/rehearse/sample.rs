@@ -8,7 +8,7 @@ use muster_replica::archive::Archive;
 use super::rehearsal::Rehearsal;
 use crate::exit::Outcome;
 use crate::organise::checkpoint::Checkpoint;
-use crate::organise::generate::{Continuation, Sampling, Words, continue_text};
+use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 
 /// What a model of Rust sources is asked to continue.
 const RUST_PROMPT: &str = "    pub fn new(";
@@ -34,7 +34,7 @@ pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) ->
     let words = Words::of(&checkpoint.manifest, &checkpoint.folder, None)?;
     let continuation = Continuation { prompt, count: SAMPLE_TOKENS, sampling: Sampling::default() };
     let mut reader = exact.reader(&checkpoint.manifest, &checkpoint.parameters);
-    let mut after = |read: &[u32]| Ok(reader.after(read));
+    let mut after = |text: &[u32]| Ok(reader.after(read_of(&checkpoint.manifest, text)));
     continue_text(&checkpoint.manifest, &mut after, &words, &continuation, &mut show)?;
     let shown = format!("{prompt}{text}");
     let lines: Vec<String> = shown.lines().map(|line| format!("  | {line}\n")).collect();

@@ -12,6 +12,9 @@ use crate::limits;
 /// Entries of a row: tokens that are equal modulo this share one.
 pub const BUCKETS: usize = 256;
 
+/// Units of a score in a nat, where entries are logarithms of probabilities: an entry is one in units of 2⁻¹⁰ nats.
+pub const NAT: f64 = 1024.0;
+
 /// Numbers of a row in the file: its entries and its bias.
 const NUMBERS: usize = BUCKETS + 1;
 

@@ -10,6 +10,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
+use tokio::sync::watch;
 
 use crate::archive::states::initial;
 use crate::stopwatch::{Phase, Stopwatch};
@@ -33,7 +34,7 @@ pub struct Replica {
     layout: Arc<Layout>,
     dataset: Arc<Dataset>,
     arithmetic: Exact,
-    keeps: Keeps,
+    keeps: watch::Sender<Keeps>,
     /// The shards that it holds.
     state: State,
     /// Of all shards of the run.
@@ -93,7 +94,7 @@ impl Replica {
             layout,
             dataset,
             arithmetic,
-            keeps: Keeps::Everything,
+            keeps: watch::Sender::new(Keeps::Everything),
             state,
             roots,
             round,
@@ -130,7 +131,7 @@ impl Replica {
 
     /// What it keeps from now on, once the state has several rows.
     pub fn keep(&mut self, keeps: Keeps) {
-        self.keeps = keeps;
+        self.keeps.send_if_modified(|now| std::mem::replace(now, keeps) != keeps);
         let (wanted, held) = (self.wanted(), self.state.held().collect::<Vec<_>>());
         // What it has beyond that is dropped. What it lacks has to be fetched.
         if held.len() > wanted.len() && wanted.iter().all(|shard| held.contains(shard)) {
@@ -140,6 +141,11 @@ impl Replica {
         }
     }
 
+    /// What it keeps, for whoever waits for that to change.
+    pub fn keeping(&self) -> watch::Receiver<Keeps> {
+        self.keeps.subscribe()
+    }
+
     /// The shards that it should hold now.
     pub fn wanted(&self) -> Vec<ShardId> {
         self.wanted_of(self.roots.rows())
@@ -147,7 +153,7 @@ impl Replica {
 
     /// The shards that it should hold of a state with so many rows.
     pub fn wanted_of(&self, rows: u16) -> Vec<ShardId> {
-        match self.keeps {
+        match *self.keeps.borrow() {
             Keeps::Path(None) if rows > 1 => vec![ShardId::TRUNK],
             Keeps::Path(Some(row)) if rows > 1 => self.layout.path(row).collect(),
             _ => self.layout.all_shards(rows).collect(),

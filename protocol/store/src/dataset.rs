@@ -22,7 +22,7 @@ use std::path::Path;
 
 use muster_core::ids::{Digest, Row};
 use muster_core::limits::{DATA_CHUNK_BYTES, PARAMETER_BYTES, ROWS, TOKENISER_BYTES};
-use muster_core::manifest::{CommittedFile, Data, DataFile, Start, Tokeniser};
+use muster_core::manifest::{CommittedFile, Data, DataFile, Router, Start, Tokeniser};
 use muster_core::merkle::Proof;
 use muster_core::router;
 use muster_core::state::reals;
@@ -48,6 +48,8 @@ const ABOUT: &str = "corpus.txt";
 /// The tokeniser in a corpus of token numbers.
 pub const TOKENISER: &str = "tokenizer.json";
 const ADVICE: &str = "get the corpus again from where it was packed";
+const ROUTER_ADVICE: &str =
+    "copy router.bin from data/ of the run's folder, or of another member's directory";
 
 /// A corpus in memory, equal to the one that a manifest commits to.
 #[derive(Debug)]
@@ -286,6 +288,20 @@ impl Dataset {
             DataFile::Router => self.routing.as_ref().map_or(&[], Routing::file),
         }
     }
+}
+
+/// Reads the router that a manifest names from a corpus, and nothing else of it.
+///
+/// # Errors
+/// [`crate::error::Kind::Corrupt`] naming the file that has another length or digest; [`crate::error::Kind::Missing`];
+/// what the system reports.
+pub fn open_router(directory: &Path, named: &Router) -> Result<Routing> {
+    let path = directory.join(name(DataFile::Router));
+    let advise = |error: StoreError| error.advise(ROUTER_ADVICE);
+    let file = read(&path, named.bytes(), most(DataFile::Router)).map_err(advise)?;
+    Routing::of(named, file).ok_or_else(|| {
+        StoreError::corrupt(&path, "its bytes are not those that the run committed to", ROUTER_ADVICE)
+    })
 }
 
 /// Bytes of the committed files, in the order of [`DataFile::ALL`]; empty where the run has none.

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use muster_compute::Backend;
-use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::ids::{Digest, MemberId, Part, Round, Row};
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::TableOpening;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::round::Check;
 use muster_replica::{
-    Contact, Event, Follower, Gossiping, Peers, Phase, Replica, evidence_words, keep_evidence,
+    Contact, Event, Follower, Gossiping, Keeps, Peers, Phase, Replica, evidence_words, keep_evidence,
 };
 use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel, PartTask};
 use muster_store::dataset::Dataset;
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::disk;
 use super::recall::newest_of;
+use super::row::OwnRow;
 use crate::member::check::compare_results;
 use crate::member::conduct::{Delay, NodeConduct};
 use crate::member::exchange::{bring, reduce_part};
@@ -73,6 +75,8 @@ pub(super) struct NodeDriver {
     pub(super) bringing: Bringing,
     /// Where the evidence for this member's ban is, in words, once the steward was asked.
     pub(super) evidence: Arc<OnceLock<String>>,
+    /// The row that the volunteer was told of.
+    pub(super) row: Option<Row>,
 }
 
 /// Parcels under way, and since when there are any.
@@ -326,6 +330,21 @@ impl NodeDriver {
                 self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)")
             }
         }
+    }
+
+    /// Shows the volunteer which row it has, what that is of the model, and what is fetched for it.
+    pub(super) fn tell_row(&mut self, keeps: Keeps) {
+        let row = if let Keeps::Path(row) = keeps { row } else { None };
+        let told = std::mem::replace(&mut self.row, row);
+        let Some(row) = row.filter(|row| told != Some(*row)) else { return };
+        let lines = {
+            let replica = lock(&self.replica);
+            // A member that comes back begins with the model as it was before the first round.
+            let behind = replica.round().next() < self.machine.ledger().next_round();
+            let fetched = behind || !replica.is_complete();
+            OwnRow { model: &self.manifest.model, layout: replica.layout(), row, fetched }.lines()
+        };
+        lines.iter().for_each(|line| self.progress.line(line));
     }
 
     /// Shows the volunteer what counted.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId, RunId};
-use muster_core::ledger::{Ledger, Standing};
+use muster_core::ids::{Digest, MemberId, Row, RunId};
+use muster_core::ledger::{Holding, Ledger, Member, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::call::{Answer, Ask, logits_digest};
 use muster_core::messages::enrol::Role;
@@ -14,7 +14,9 @@ use muster_core::messages::wire::{Answered, Request, Response};
 use muster_core::sign::Signed;
 use muster_replica::{Contact, PeerError, Peers, contact};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::rows::newest;
 
 /// How long holders have before the next one is asked as well.
 const SOON: Duration = Duration::from_millis(500);
@@ -22,13 +24,10 @@ const SOON: Duration = Duration::from_millis(500);
 const QUEUE: usize = 64;
 
 /// A call, and how many answers it wants.
-#[derive(Clone, Copy)]
-pub(super) struct Race<'a> {
-    pub(super) ask: &'a Ask,
-    pub(super) signed: &'a Signed<Ask>,
+pub(super) struct Race {
+    pub(super) ask: Ask,
+    pub(super) signed: Signed<Ask>,
     pub(super) wanted: usize,
-    /// How long a holder may take.
-    pub(super) grace: Duration,
 }
 
 /// An answer that binds its author, with the logits that it has signed.
@@ -43,7 +42,8 @@ pub(super) struct Given {
 pub(super) enum Answering {
     /// One answer at least, and no more than were wanted.
     Given(Vec<Given>),
-    /// Every holder that answers declines: it lacks the state, or has something else to do.
+    /// Every holder that answers declines, since it lacks the state or has something else to do; or others have answered,
+    /// and the time for this call is over.
     Later,
     /// Nobody is left to be asked.
     Nobody,
@@ -55,6 +55,46 @@ enum Reply {
     Declined,
     /// In words.
     Failed(String),
+}
+
+impl Reply {
+    /// Whether the next holder is to be asked at once.
+    fn is_none(&self) -> bool {
+        !matches!(self, Self::Given(_))
+    }
+}
+
+/// A call under way.
+struct Running<'a> {
+    race: &'a Race,
+    /// Digest of the signed question.
+    name: Digest,
+    /// Who is left to be asked.
+    left: Vec<Contact>,
+    pending: usize,
+    /// When the next one of them is asked as well.
+    next: Instant,
+    given: Vec<Given>,
+    declined: bool,
+}
+
+impl Running<'_> {
+    fn is_over(&self) -> bool {
+        self.given.len() >= self.race.wanted || (self.pending == 0 && self.left.is_empty())
+    }
+
+    /// When something is to be done if no holder says anything.
+    fn due(&self) -> Option<Instant> {
+        (!self.is_over() && !self.left.is_empty()).then_some(self.next)
+    }
+
+    fn outcome(self) -> Answering {
+        match (self.given.is_empty(), self.declined || self.pending > 0) {
+            (false, _) => Answering::Given(self.given),
+            (true, true) => Answering::Later,
+            (true, false) => Answering::Nobody,
+        }
+    }
 }
 
 /// The members that hold the model, as the ledger and their answers show them.
@@ -85,61 +125,94 @@ impl Holders {
         std::mem::take(&mut self.failed)
     }
 
-    /// CALL-11: asks holders, the next one as soon as there is no answer for a while, until as many answers are there as are wanted, or nobody is left.
-    pub(super) async fn ask(&mut self, ledger: &Ledger, manifest: &Manifest, race: &Race<'_>) -> Answering {
-        let mut left = shuffled(self.candidates(ledger));
-        let (mut pending, mut given, mut declined) = (0, Vec::new(), false);
-        let mut due = race.wanted;
-        let name = race.signed.digest();
-        while given.len() < race.wanted {
-            while due > 0
-                && let Some(holder) = left.pop()
-            {
-                self.send(holder, manifest, race);
-                (due, pending) = (due - 1, pending + 1);
+    /// Makes these calls, all at once, until each has as many answers as it wants or nobody left who could answer. Once a
+    /// call has them, the others have the grace; none of them goes on beyond `until`.
+    pub(super) async fn ask(
+        &mut self,
+        ledger: &Ledger,
+        manifest: &Manifest,
+        races: &[Race],
+        grace: Duration,
+        mut until: Option<Instant>,
+    ) -> Vec<Answering> {
+        let mut calls: Vec<Running<'_>> = races.iter().map(|race| self.begin(ledger, race)).collect();
+        for call in &mut calls {
+            self.start(call, call.race.wanted, manifest, grace);
+        }
+        while !calls.iter().all(Running::is_over) {
+            // CALL-14: one row is enough, and the others are not waited for without end.
+            if calls.iter().any(|call| call.is_over() && !call.given.is_empty()) {
+                until.get_or_insert_with(|| Instant::now() + grace);
             }
-            if pending == 0 {
+            if until.is_some_and(|until| until <= Instant::now()) {
                 break;
             }
-            due = 0;
-            let Ok(Some((call, holder, reply))) = timeout(SOON, self.replies.recv()).await else {
-                due = 1;
-                continue;
+            let wake = calls.iter().filter_map(Running::due).chain(until).min();
+            let reply = match wake {
+                Some(wake) => timeout_at(wake, self.replies.recv()).await.ok().flatten(),
+                // Every request that is under way ends within the grace.
+                None => self.replies.recv().await,
             };
-            let own = call == name;
-            pending -= usize::from(own);
-            match reply {
-                Reply::Given(answer) if own => given.push(answer),
-                // A late answer to an earlier call.
-                Reply::Given(_) => {}
-                Reply::Declined => (declined, due) = (declined | own, usize::from(own)),
-                Reply::Failed(why) => {
-                    due = usize::from(own);
-                    if self.out.insert(holder) {
-                        self.failed.push((holder, why));
-                    }
-                }
+            if let Some((name, holder, reply)) = reply {
+                self.take(calls.iter_mut().find(|call| call.name == name), holder, reply);
+            }
+            // CALL-11: where no answer has come after half a second, the next holder is asked as well.
+            let now = Instant::now();
+            for call in calls.iter_mut().filter(|call| call.due().is_some_and(|due| due <= now)) {
+                self.start(call, 1, manifest, grace);
             }
         }
-        match (given.is_empty(), declined) {
-            (false, _) => Answering::Given(given),
-            (true, true) => Answering::Later,
-            (true, false) => Answering::Nobody,
+        calls.into_iter().map(Running::outcome).collect()
+    }
+
+    /// What a holder has made of a call: of one under way, or of one that went on without it.
+    fn take(&mut self, call: Option<&mut Running<'_>>, holder: MemberId, reply: Reply) {
+        if let Some(call) = call {
+            call.pending -= 1;
+            call.declined |= matches!(reply, Reply::Declined);
+            if reply.is_none() {
+                call.next = Instant::now();
+            }
+            if let Reply::Given(given) = reply {
+                return call.given.push(given);
+            }
+        }
+        if let Reply::Failed(why) = reply
+            && self.out.insert(holder)
+        {
+            self.failed.push((holder, why));
         }
     }
 
-    /// Nodes at work that can be dialled.
-    fn candidates(&self, ledger: &Ledger) -> Vec<Contact> {
+    /// Whoever can be asked about a row: nodes at work that can be dialled, and hold it.
+    pub(super) fn of(&self, ledger: &Ledger, row: Row) -> Vec<Contact> {
         let nodes = ledger.members().iter().filter(|member| {
             let at_work = member.role == Role::Node && member.standing == Standing::Active;
-            at_work && !member.addresses.is_empty() && member.id != self.me && !self.out.contains(&member.id)
+            let asked = member.id != self.me && !self.out.contains(&member.id);
+            at_work && asked && !member.addresses.is_empty() && holds(ledger, member, row)
         });
         nodes.filter_map(|member| contact(ledger, &member.id)).collect()
     }
 
-    fn send(&self, holder: Contact, manifest: &Manifest, race: &Race<'_>) {
+    /// A call that nobody was asked yet.
+    fn begin<'a>(&self, ledger: &Ledger, race: &'a Race) -> Running<'a> {
+        let (left, name) = (shuffled(self.of(ledger, race.ask.row)), race.signed.digest());
+        Running { race, name, left, pending: 0, next: Instant::now(), given: Vec::new(), declined: false }
+    }
+
+    /// Asks so many more holders.
+    fn start(&self, call: &mut Running<'_>, count: usize, manifest: &Manifest, grace: Duration) {
+        for _ in 0..count {
+            let Some(holder) = call.left.pop() else { break };
+            self.send(holder, manifest, call.race, grace);
+            call.pending += 1;
+        }
+        call.next = Instant::now() + SOON;
+    }
+
+    fn send(&self, holder: Contact, manifest: &Manifest, race: &Race, grace: Duration) {
         let (peers, sender) = (self.peers.clone(), self.sender.clone());
-        let (signed, grace, run) = (race.signed.clone(), race.grace, manifest.run());
+        let (signed, run) = (race.signed.clone(), manifest.run());
         let count = race.ask.logits(manifest);
         tokio::spawn(async move {
             let call = signed.digest();
@@ -158,6 +231,13 @@ impl Holders {
             let _ = sender.send((call, holder.member, reply)).await;
         });
     }
+}
+
+/// CALL-13: whether a node holds a row of the newest state: every node does, while there is one or none were dealt; later the
+/// nodes that are ready with it.
+fn holds(ledger: &Ledger, member: &Member, row: Row) -> bool {
+    let all = newest(ledger).rows == 1 || !ledger.has_dealt_rows();
+    all || member.holding == Some(Holding { row, ready: true })
 }
 
 /// CALL-9: only an answer that the holder itself has signed, to this very question, over these very logits, counts: nothing

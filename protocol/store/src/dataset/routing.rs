@@ -45,8 +45,13 @@ impl Routing {
         self.table.ranked(self.end(text))
     }
 
+    /// The score of each row for what follows this text, in order of rows.
+    pub fn scores(&self, text: &[u32]) -> Vec<i64> {
+        self.table.scores(self.end(text))
+    }
+
     /// Tokens that it reads at most.
-    pub(super) fn tokens(&self) -> usize {
+    pub fn tokens(&self) -> usize {
         self.tokens.into()
     }
 

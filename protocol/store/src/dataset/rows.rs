@@ -8,12 +8,10 @@
 use core::ops::Range;
 
 use muster_core::limits;
-use muster_core::router::{BUCKETS, RouterRow, Table};
+use muster_core::router::{BUCKETS, NAT, RouterRow, Table};
 
 use super::{Dataset, Routing};
 
-/// Entries are logarithms in this many parts of a nat.
-const SCALE: f64 = 1024.0;
 /// Places of the text to which rows are fitted.
 const FITTED: usize = 1 << 14;
 /// Places on which rows are made equally large, and as many between them on which their shares are measured.
@@ -145,7 +143,7 @@ impl Places {
                 all[*row] += u64::from(*count);
             }
         }
-        let entry = |(index, seen): (usize, &u64)| (*seen as f64 / all[index % rows] as f64).ln() * SCALE;
+        let entry = |(index, seen): (usize, &u64)| (*seen as f64 / all[index % rows] as f64).ln() * NAT;
         seen.iter().enumerate().map(|of| entry(of).round() as i32).collect()
     }
 }

@@ -5,7 +5,9 @@ use muster_core::manifest::{Data, DataFile, Tokeniser, TokeniserFile};
 use muster_core::router::{BUCKETS, RouterRow};
 
 use super::super::committed::Committed;
-use super::super::{Assembly, Dataset, RouterSize, SourceText, described, pack, pack_routed, row_shares};
+use super::super::{
+    Assembly, Dataset, RouterSize, SourceText, described, open_router, pack, pack_routed, row_shares,
+};
 use super::*;
 use crate::error::{Kind, Result};
 use crate::files;
@@ -221,6 +223,32 @@ fn data_9_token_numbers_count_modulo_256() {
         [0, 1, 2].map(|window| corpus.row_of(window, 2, |_| true)),
         [2, 0, 1].map(|row| Some(Row(row)))
     );
+}
+
+#[test]
+fn data_8_a_router_is_read_alone_and_another_is_refused_by_the_name_of_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("corpus");
+    let named = packed(&out, 3, 8).unwrap().router.unwrap();
+    let router = open_router(&out, &named).unwrap();
+    assert_eq!((router.router(), router.tokens()), (named.clone(), 8));
+    let text = [102, 110, 32];
+    let (scores, best) = (router.scores(&text), router.ranked(&text)[0]);
+    assert!(scores.len() == 3 && scores.iter().all(|score| *score <= scores[best.index()]));
+    let path = out.join(ROUTER);
+    let refused = |kind| {
+        let error = open_router(&out, &named).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (kind, &*path), "{error}");
+        assert!(error.to_string().contains("copy router.bin from data/"), "{error}");
+    };
+    let mut file = fs::read(&path).unwrap();
+    file[0] ^= 1;
+    fs::write(&path, &file).unwrap();
+    refused(Kind::Corrupt);
+    fs::write(&path, &file[1..]).unwrap();
+    refused(Kind::Corrupt);
+    fs::remove_file(&path).unwrap();
+    refused(Kind::Missing);
 }
 
 #[test]
