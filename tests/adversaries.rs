@@ -79,8 +79,9 @@ fn duty_11_jurors_convict_cheats_and_nobody_else_where_there_is_a_tolerance() {
 /// Each attack but those on calls, which nobody makes here, and on rows, which are played by processes, in a run of its own, with `nodes` nodes and a verifier for each dozen of them. `share_ppm` of the
 /// contributions are audited.
 fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report, &Attack, &str) + Sync) {
-    let jobs: Vec<(u64, Attack)> =
-        (0..).zip(ATTACKS.iter().copied().filter(|attack| !attack.wants_calls() && !attack.wants_rows())).collect();
+    let jobs: Vec<(u64, Attack)> = (0..)
+        .zip(ATTACKS.iter().copied().filter(|attack| !attack.wants_calls() && !attack.wants_rows()))
+        .collect();
     in_parallel(&jobs, |(seed, attack)| {
         let cheats = vec![*attack; if seldom(attack, nodes) { nodes / 4 } else { 1 }];
         let plan = watched(*seed, rounds, cast(nodes, &cheats, FROM, *seed));
@@ -215,7 +216,8 @@ fn verifiers_in_league_with_the_cheats_delay_their_ban_until_a_recheck_finds_the
 #[test]
 fn a_verifier_that_finds_everyone_guilty_of_a_total_mismatch_is_banned() {
     let banned = |seed| {
-        let all = Plan { verifiers: 2, share_ppm: 1_000_000, ..Plan::new(seed, 8, vec![Player::honest(); 5]) };
+        let all =
+            Plan { verifiers: 2, share_ppm: 1_000_000, ..Plan::new(seed, 8, vec![Player::honest(); 5]) };
         let mut sim = Sim::new(all);
         while sim.ledger().current().is_none_or(|view| view.round() < FROM) {
             sim.run(sim.now() + 100);

@@ -251,7 +251,10 @@ fn applied_what_passed(run: &Run) -> usize {
         for step in &*outcome.steps {
             let view = ledger.round(step.round).expect("a round of the last ones");
             if view.is_held(step.row) {
-                assert!(view.authors_in(step.row).all(|author| passed.contains(&(step.round, author))), "{step:?}");
+                assert!(
+                    view.authors_in(step.row).all(|author| passed.contains(&(step.round, author))),
+                    "{step:?}"
+                );
                 applied += 1;
             }
         }
@@ -266,7 +269,10 @@ fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
     let run = Run::packed(programs!(), &with_rows(3), None);
     let (output, report) = reported(&run, "6", "2", &["pair", "capture"]);
     assert_eq!(banned(&report), set([("pair", "sum mismatch"), ("capture", "leaf mismatch")]), "{output}");
-    assert!(output.contains("replayed to the last bit") && output.contains("honest members banned: 0"), "{output}");
+    assert!(
+        output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
+        "{output}"
+    );
     assert!(applied_what_passed(&run) > 0, "honest updates of held rows are applied: {output}");
 }
 
@@ -276,7 +282,10 @@ fn leaves_of_another_row_are_found_and_the_run_replays() {
     let attacks = ["other-row", "stale-row", "pick"];
     let (output, report) = reported(&Run::packed(programs!(), &with_rows(2), None), "8", "2", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
-    assert!(output.contains("replayed to the last bit") && output.contains("honest members banned: 0"), "{output}");
+    assert!(
+        output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
+        "{output}"
+    );
 }
 
 #[test]
@@ -288,5 +297,8 @@ fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
         &["row-nudge", "drag", "drain"],
     );
     assert_eq!(banned(&report), set([("row-nudge", "aggregation mismatch")]), "{output}");
-    assert!(output.contains("replayed to the last bit") && output.contains("honest members banned: 0"), "{output}");
+    assert!(
+        output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
+        "{output}"
+    );
 }

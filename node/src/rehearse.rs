@@ -87,7 +87,11 @@ Lies of verifiers, from the first round on:
 
 /// Plays a demo.
 fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
-    let own = if options.experts { include_str!("rehearse/experts.toml") } else { include_str!("rehearse/run.toml") };
+    let own = if options.experts {
+        include_str!("rehearse/experts.toml")
+    } else {
+        include_str!("rehearse/run.toml")
+    };
     let (name, template) = match &options.config {
         None => ("the rehearsal's settings".to_owned(), own.to_owned()),
         Some(path) => (path.display().to_string(), read(path)?),

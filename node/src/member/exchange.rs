@@ -83,7 +83,8 @@ pub(super) async fn reduce_part(
         let view = ledger.round(round)?;
         let PartPlan { shard, blocks, .. } = view.parts().get(part.index())?;
         let rule = |inputs: &Bitmap| reduce_here(&shared, &ledger, view, blocks, inputs, &fetched);
-        let reduced = conduct.reduce(&AggregatorView { round, shard: *shard, sealed: inputs, rule: &rule }).into_iter();
+        let reduced =
+            conduct.reduce(&AggregatorView { round, shard: *shard, sealed: inputs, rule: &rule }).into_iter();
         let digests = reduced.map(|reduced| {
             // Before the digest is signed: whoever reads it asks for the values at once.
             shared.results.put_own(round, blocks, &reduced.digest, reduced.values);

@@ -90,7 +90,10 @@ fn write_rows(facts: &Facts, text: &mut String) -> std::fmt::Result {
         return Ok(());
     }
     let share = 100.0 * facts.held_parameters;
-    writeln!(text, "\nrows of experts; a node holds one beside what all share, {share:.0} % of the parameters")?;
+    writeln!(
+        text,
+        "\nrows of experts; a node holds one beside what all share, {share:.0} % of the parameters"
+    )?;
     for row in rows {
         let holders = facts.members.iter().filter(|member| member.row == Some(row));
         let names: Vec<&str> = holders.map(|member| member.name.as_str()).collect();

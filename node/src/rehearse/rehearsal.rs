@@ -185,7 +185,7 @@ impl Rehearsal {
     }
 
     fn parsed(&self) -> Outcome<Settings> {
-        Ok(Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?)
+        Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)
     }
 
     /// The router that the text is packed with: where these settings have several rows of experts.

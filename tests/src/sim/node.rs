@@ -421,7 +421,7 @@ impl Sim {
             |inputs: &Bitmap| reduce(&self.manifest, &self.layout, &plan.blocks, inputs, commitment, input);
         let right = rule(&inputs).expect("an aggregator holds what was sealed");
         let conduct = self.nodes[number].player.conduct.clone();
-        let says = conduct.reduce(&AggregatorView { round, sealed: inputs, rule: &rule });
+        let says = conduct.reduce(&AggregatorView { round, shard: plan.shard, sealed: inputs, rule: &rule });
         let size: usize = right.values.iter().map(Vec::len).sum();
         let first = view.aggregators_in(part, attempt).next().and_then(|slot| view.member_at(slot));
         let told = first == Some(self.nodes[number].identity.id());

@@ -12,6 +12,10 @@ pub(super) struct RowNudge;
 
 impl NodeConduct for RowNudge {
     fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
-        if part.shard == ShardId::TRUNK { part.reduce(part.sealed).into_iter().collect() } else { Nudge.reduce(part) }
+        if part.shard == ShardId::TRUNK {
+            part.reduce(part.sealed).into_iter().collect()
+        } else {
+            Nudge.reduce(part)
+        }
     }
 }

@@ -77,8 +77,7 @@ fn manifest(directory: &Path, kind: Kind) -> (Arc<Manifest>, Arc<Dataset>) {
         vec![Ok(SourceText { name: name.into(), bytes })]
     };
     let router = (kind == Kind::Rows).then_some(RouterSize { rows: 2, tokens: 8 });
-    let data =
-        dataset::pack_routed(text("train"), text("held out"), directory, router, &mut |_| ()).unwrap();
+    let data = dataset::pack_routed(text("train"), text("held out"), directory, router, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     let bytes = Data { router: None, ..data.clone() };
@@ -119,11 +118,14 @@ fn work_on(kind: Kind, round: u32) -> Assignment {
         state: Arc::new(state),
         slot: Slot(2),
         seats: 4,
-        route: (kind == Kind::Rows)
-            .then(|| Route { row, open: [Row(0), Row(1)].into_iter().collect() }),
+        route: (kind == Kind::Rows).then(|| Route { row, open: [Row(0), Row(1)].into_iter().collect() }),
         quota: LEAVES,
         seating: (0..4)
-            .map(|slot| Seat { member: MemberId([slot; 32]), quota: LEAVES, row: Row(row.0 * (slot / 2) as u16) })
+            .map(|slot| Seat {
+                member: MemberId([slot; 32]),
+                quota: LEAVES,
+                row: Row(row.0 * (slot / 2) as u16),
+            })
             .collect(),
         parts: parts.to_vec(),
         deadline: Instant::now() + Duration::from_secs(600),

@@ -53,7 +53,8 @@ fn attacks_on_experts_are_refused_where_there_are_none() {
     let rows = experts::with(&mixture, |mixture| mixture.rows = 2);
     for attack in ATTACKS {
         assert!(attack.suits(&rows).is_ok(), "{}", attack.name);
-        let expected = format!("{}: the run's model has 1 row of experts, and this attack needs 2", attack.name);
+        let expected =
+            format!("{}: the run's model has 1 row of experts, and this attack needs 2", attack.name);
         assert_eq!(why(attack.name, &mixture), if attack.wants_rows() { Err(expected) } else { Ok(()) });
         let expected = format!("{}: the run's model has no experts", attack.name);
         assert_eq!(why(attack.name, &decoder), if attack.wants_experts() { Err(expected) } else { Ok(()) });
