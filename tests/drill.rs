@@ -266,7 +266,7 @@ fn applied_what_passed(run: &Run) -> usize {
 /// Six nodes on three rows, so that nobody has a majority in any.
 #[test]
 fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
-    let run = Run::packed(programs!(), &with_rows(3), None);
+    let run = Run::routed(programs!(), &with_rows(3), None, 3);
     let (output, report) = reported(&run, "6", "2", &["pair", "capture"]);
     assert_eq!(banned(&report), set([("pair", "sum mismatch"), ("capture", "leaf mismatch")]), "{output}");
     assert!(
@@ -280,7 +280,7 @@ fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
 #[test]
 fn leaves_of_another_row_are_found_and_the_run_replays() {
     let attacks = ["other-row", "stale-row", "pick"];
-    let (output, report) = reported(&Run::packed(programs!(), &with_rows(2), None), "8", "2", &attacks);
+    let (output, report) = reported(&Run::routed(programs!(), &with_rows(2), None, 2), "8", "2", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
@@ -291,7 +291,7 @@ fn leaves_of_another_row_are_found_and_the_run_replays() {
 #[test]
 fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
     let (output, report) = reported(
-        &Run::packed(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), None),
+        &Run::routed(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), None, 3),
         "7",
         "2",
         &["row-nudge", "drag", "drain"],

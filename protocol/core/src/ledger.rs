@@ -21,8 +21,7 @@ use std::sync::Arc;
 pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
 pub use rows::{Holding, deal_rows, draw_rows};
-pub use view::{RoundView, WeightedCommit};
-pub use waiting::FrozenRow;
+pub use view::{FrozenRow, RoundView, WeightedCommit};
 
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, RunId};

@@ -2,10 +2,13 @@
 
 mod inspection;
 mod parts;
+mod rows;
 
 use std::collections::BTreeSet;
 
-use super::waiting::RowPlan;
+pub use rows::FrozenRow;
+pub(super) use rows::RowPlan;
+
 use crate::assign::PartPlan;
 use crate::coins::inspector;
 use crate::ids::{Digest, MemberId, Part, Round, Row, RowSet, Slot};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ledger, RoundView, WeightedCommit};
+use super::view::RowPlan;
+use super::{FrozenRow, Ledger, RoundView, WeightedCommit};
 use crate::ids::{MemberId, Round, Row, RowSet, ShardId};
 use crate::manifest::{Family, Mixture};
 use crate::messages::record::RowStep;
@@ -13,46 +14,6 @@ const ALWAYS: u32 = 1_000_000;
 
 /// Rounds whose updates of a row were not applied yet, oldest first.
 pub(super) type WaitingUpdates = BTreeMap<Row, Vec<Round>>;
-
-/// What a Freeze settles about the rows of its round.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RowPlan {
-    /// Rows whose update waits for inspectors.
-    pub(super) held: RowSet,
-    /// The rows that take a step when the round is over.
-    pub(super) steps: Vec<RowStep>,
-}
-
-/// A row of a round at its Freeze.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrozenRow {
-    /// Whether it has a seat.
-    pub seated: bool,
-    /// How many contributions with weight are frozen in it.
-    pub weighted: u16,
-    /// The oldest round of which a ripe update waits (ROW-5).
-    pub ripe: Option<Round>,
-}
-
-impl FrozenRow {
-    /// Whether all its contributions are audited: fewer than `few` of them have weight (STAND-10).
-    pub fn is_thin(&self, few: u16) -> bool {
-        self.seated && self.weighted < few
-    }
-
-    /// Whether its update waits until they have passed: `held` of them at most have weight.
-    pub fn is_held(&self, held: u16) -> bool {
-        // 0 holds nothing: not even a row of newcomers, whose update is empty.
-        self.seated && held > 0 && self.weighted <= held
-    }
-
-    /// ROW-6: the round whose results it takes a step by when this round is over. It takes one step at most: by its oldest
-    /// update that is ripe, else by the round's own if it is not held.
-    pub fn step(&self, round: Round, held: u16) -> Option<Round> {
-        let own = (self.seated && !self.is_held(held)).then_some(round);
-        self.ripe.or(own)
-    }
-}
 
 impl Ledger {
     /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.

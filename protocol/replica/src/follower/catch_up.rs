@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, Height, Part, Round, ShardId};
-use muster_core::ledger::{Event, RoundView};
+use muster_core::ledger::Event;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{
@@ -133,7 +133,11 @@ impl Follower {
     /// is.
     async fn fetch_results(&self, round: Round) -> bool {
         let mut tasks = JoinSet::new();
-        for result in self.steps(round).into_iter().flat_map(|step| self.results_of(step)) {
+        let Some(steps) = self.steps(round) else { return false };
+        let results: Option<Vec<Vec<PartResult>>> =
+            steps.into_iter().map(|step| self.results_of(step)).collect();
+        let Some(results) = results else { return false };
+        for result in results.into_iter().flatten() {
             let Some(wanted) = self.wanted(&result) else { return false };
             let (peers, results) = (self.peers.clone(), self.results.clone());
             tasks.spawn(async move {
@@ -160,36 +164,39 @@ impl Follower {
         tokio::task::spawn_blocking(move || lock(&replica).apply(&update, Some(&sealed))).await.ok()
     }
 
-    /// The steps that the Outcome of a round takes, of the shards that the replica holds.
-    pub(super) fn steps(&self, round: Round) -> Vec<ShardStep> {
+    /// The steps that the Outcome of a round takes, of the shards that the replica holds; none of a round that is forgotten.
+    pub(super) fn steps(&self, round: Round) -> Option<Vec<ShardStep>> {
+        let steps = self.ledger.round(round)?.shard_steps();
         let replica = lock(&self.replica);
         let holds = |step: &ShardStep| replica.state().held().any(|held| held == step.shard);
-        let steps = self.ledger.round(round).map_or_else(Vec::new, RoundView::shard_steps);
-        steps.into_iter().filter(holds).collect()
+        Some(steps.into_iter().filter(holds).collect())
     }
 
-    /// The sealed results that a step takes.
-    fn results_of(&self, step: ShardStep) -> Vec<PartResult> {
-        let Some(view) = self.ledger.round(step.round) else { return Vec::new() };
-        let parts = view.parts().iter().zip(view.results().unwrap_or_default());
-        parts.filter(|(plan, _)| plan.shard == step.shard).filter_map(|(_, result)| result.clone()).collect()
+    /// The sealed results that a step takes; none of a round that is forgotten, which is something else than no result.
+    fn results_of(&self, step: ShardStep) -> Option<Vec<PartResult>> {
+        let view = self.ledger.round(step.round)?;
+        let parts = view.parts().iter().zip(view.results()?).filter(|(plan, _)| plan.shard == step.shard);
+        Some(parts.filter_map(|(_, result)| result.clone()).collect())
     }
 
     /// What the Outcome of a round applies, where its values are there.
     pub(super) fn update(&self, round: Round) -> Option<Update> {
-        let steps = self.steps(round);
+        let steps = self.steps(round)?;
         Update::of_steps(self.ledger.layout(), &steps, |of| self.aggregate(of, &steps).map(Arc::new))
     }
 
     /// What these steps take of the aggregate of a round.
     pub(super) fn aggregate(&self, round: Round, steps: &[ShardStep]) -> Option<Update> {
-        // A round that is forgotten would look as if nothing had been reduced in it.
         let view = self.ledger.round(round)?;
         let own: Vec<ShardStep> = steps.iter().copied().filter(|step| step.round == round).collect();
         let blocks = |part: Part| view.parts().get(part.index()).map(|plan| plan.blocks.clone());
-        let results = own.iter().flat_map(|step| self.results_of(*step));
-        let parts: Vec<(Part, Vec<Block>, Digest)> =
-            results.filter_map(|result| Some((result.part, blocks(result.part)?, result.digest))).collect();
+        let results: Vec<Vec<PartResult>> =
+            own.iter().map(|step| self.results_of(*step)).collect::<Option<_>>()?;
+        let parts: Vec<(Part, Vec<Block>, Digest)> = results
+            .into_iter()
+            .flatten()
+            .filter_map(|result| Some((result.part, blocks(result.part)?, result.digest)))
+            .collect();
         let shards: Vec<ShardId> = own.iter().map(|step| step.shard).collect();
         self.results.update(round, &parts, &shards).ok()
     }

@@ -167,7 +167,7 @@ impl Follower {
 
     /// Keeps what a round's step is taken again with.
     fn keep_step(&self, home: &Home, round: Round, before: &StateRoots) -> Result<(), StoreError> {
-        let steps = self.steps(round);
+        let steps = self.steps(round).unwrap_or_default();
         for of in steps.iter().map(|step| step.round).collect::<BTreeSet<Round>>() {
             if let Some(update) = self.aggregate(of, &steps) {
                 home.save_update(of, &update, &steps)?;
