@@ -314,6 +314,12 @@ def drawn_rows(head, nodes, held, rows):
 
 
 @operation
+def moved_holder(head, holders, rows, few):
+    """A holder is [member, row, whether it may have a seat there now]; `moved` is null where nobody moves."""
+    return {"moved": ref.moved_holder(un(head), [(un(member), row, seatable) for member, row, seatable in holders], rows, few)}
+
+
+@operation
 def row_plan(few, held, round, rows):
     """A row is {seated, weighted, ripe}; `ripe` is the oldest round of which a ripe update waits, or null."""
     return ref.row_plan(few, held, round, rows)
@@ -1045,6 +1051,18 @@ def family_experts():
     yield draw("nobody holds anything", "", [None] * 5, 3)
     yield draw("everybody holds something", "", [2, 1, 0], 3)
     yield draw("64 rows, one node", "", [None], 64)
+    move = lambda name, why, held, few=3, rows=3, head=0x56, away=(): case(
+        name, "ROW-7", why, "moved_holder", head=fill(head), rows=rows, few=few,
+        holders=[[nodes[n], row, n not in away] for n, row in enumerate(held)])
+    yield move("a row without holders", "the row waits for newcomers", [0, 0, 0, 1, 1])
+    yield move("another head moves another one", "whoever was admitted first", [0, 0, 0, 1, 1], head=0x57)
+    yield move("of two rows the first", "", [1, 1, 1])
+    yield move("two equally large rows", "", [2, 2, 2, 0, 0, 0])
+    yield move("one more is not enough", "two rows that change places for ever", [0, 1])
+    yield move("no row is short", "rows that are never at rest", [0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
+    yield move("nobody there may move", "one that is away, or fetches its row, moves on", [0, 0, 1], away=(0, 1))
+    yield move("only one there may move", "", [0, 0, 0, 1], away=(0, 2))
+    yield move("nobody holds anything", "", [])
     row = lambda weighted, ripe=None, seated=True: dict(seated=seated, weighted=weighted, ripe=ripe)
     plan = lambda name, rule, why, rows, few=5, held=2: case(name, rule, why, "row_plan", few=few, held=held, round=9, rows=rows)
     counts = [row(n) for n in range(7)]

@@ -841,6 +841,16 @@ def drawn_rows(head, nodes, held, rows):
     return held
 
 
+def moved_holder(head, holders, rows, few):
+    """ROW-7: who moves to which row; holders are (member, row, whether it may have a seat there now)."""
+    count = [sum(row == of for _, of, _ in holders) for row in range(rows)]
+    p, q = min(range(rows), key=lambda row: (count[row], row)), min(range(rows), key=lambda row: (-count[row], row))
+    able = [member for member, row, seatable in holders if row == q and seatable]
+    if count[p] >= few or count[q] < count[p] + 2 or not able:
+        return None
+    return {"member": min(able, key=lambda member: tagged("place", head, member)).hex(), "row": p}
+
+
 def row_plan(few, held, round, rows):
     """STAND-10, ROW-5, ROW-6: which rows are thin, which are held, and by the results of which round each takes a step."""
     thin = [row["seated"] and row["weighted"] < few for row in rows]

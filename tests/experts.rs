@@ -150,3 +150,57 @@ fn a_node_that_comes_late_fetches_the_row_that_is_drawn_for_it() {
     members.extend(["late", "verifier"]);
     run.check_end(&members);
 }
+
+/// The row that a node was told to be its own, the newest word of it.
+fn row_of(node: &Process) -> Option<u16> {
+    let log = node.log();
+    let word = log.rsplit("your row of experts is row ").next().filter(|rest| rest.len() < log.len())?;
+    word.split_whitespace().next()?.parse().ok()
+}
+
+/// Two of ten nodes are all holders of a row: nobody computes on it once they are gone, and another node takes it up.
+#[test]
+fn a_row_whose_holders_are_killed_is_closed_and_another_node_takes_it_up() {
+    let lines = "few = 2\nheld = 0\nlag = 0\n";
+    let settings = waiting(150, 0.0, 10, 1, lines) + "[retention]\ncontributions = 4\n";
+    let run = Run::routed(programs!(), &settings, None, ROWS);
+    let mut steward = run.host();
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    let invitation = run.invite("node", 10);
+    let all = names("node", 10);
+    let mut nodes: Vec<Process> = all.iter().map(|name| run.join(name, &invitation, &[])).collect();
+    run.wait_round(3);
+    let lost = row_of(&nodes[0]).expect("a row");
+    let (mut gone, mut stay): (Vec<_>, Vec<_>) =
+        nodes.drain(..).zip(&all).partition(|(node, _)| row_of(node) == Some(lost));
+    assert_eq!(gone.len(), 2);
+    gone.iter_mut().for_each(|(node, _)| node.kill());
+    for (process, _) in &mut stay {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    for process in [&mut watch, &mut steward] {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    let members: Vec<&str> = stay.iter().map(|(_, name)| name.as_str()).chain(["verifier"]).collect();
+    run.check_end(&members);
+    // One node moved, fetched the row with its proofs, and is counted there.
+    let moved: Vec<&str> =
+        stay.iter().filter(|(node, _)| row_of(node) == Some(lost)).map(|(_, name)| name.as_str()).collect();
+    assert_eq!(moved.len(), 1);
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    let mut open = Vec::new();
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        if let Body::Outcome(outcome) = &record.body {
+            open.push(outcome.steps.iter().any(|step| step.row.0 == lost));
+            assert!(
+                outcome.steps.len() >= usize::from(ROWS) - 1 - usize::from(outcome.round.0 > 3),
+                "others go on"
+            );
+        }
+    }
+    let closed = open.iter().filter(|open| !**open).count();
+    assert!(closed >= 1 && open[0] && open[open.len() - 1], "open, closed, and open again: {open:?}");
+    assert!(run.events("ban").is_empty());
+}

@@ -225,7 +225,7 @@ fn standing(ledger: &Ledger, member: &Member) -> String {
     if member.role == Role::Node {
         said.push(weight(ledger, member));
     }
-    if let Some(Holding { row, ready }) = member.holding {
+    if let Some(Holding { row, ready, .. }) = member.holding {
         said.push(format!("{} row {row}", if ready { "holds" } else { "fetches" }));
     }
     if member.invited > 0 {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
-pub use rows::{Holding, deal_rows, draw_rows};
+pub use rows::{Holding, RowHolder, deal_rows, draw_rows, move_holder};
 pub use view::{FrozenRow, RoundView, WeightedCommit};
 
 use crate::error::Reject;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Row, RunId};
-use muster_core::ledger::{Holding, Ledger, Member, Standing};
+use muster_core::ledger::{Ledger, Member, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::call::{Answer, Ask, logits_digest};
 use muster_core::messages::enrol::Role;
@@ -237,7 +237,7 @@ impl Holders {
 /// nodes that are ready with it.
 fn holds(ledger: &Ledger, member: &Member, row: Row) -> bool {
     let all = newest(ledger).rows == 1 || !ledger.has_dealt_rows();
-    all || member.holding == Some(Holding { row, ready: true })
+    all || member.holding.is_some_and(|holding| holding.ready && holding.row == row)
 }
 
 /// CALL-9: only an answer that the holder itself has signed, to this very question, over these very logits, counts: nothing

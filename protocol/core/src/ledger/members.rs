@@ -230,7 +230,10 @@ impl Ledger {
             return Vec::new();
         }
         // LEDGER-20: who fails at the outcome is away from it on, and has no seat in the round that it opens.
-        self.seats_without(&self.failed_at(outcome), self.next_rows())
+        let mut without = self.failed_at(outcome);
+        // ROW-7: whoever moves has no seat before it holds its new row.
+        without.extend(self.moved().map(|(member, _)| member));
+        self.seats_without(&without, self.next_rows())
     }
 
     /// The seats of a round on a state with so many rows.

@@ -266,7 +266,7 @@ impl Ledger {
         // ROW-6: settled by the Freeze, so that nobody chooses what is applied.
         let steps = *outcome.steps == *view.row_steps();
         self.require(steps, "an outcome names the rows that take a step")?;
-        let dealt = self.dealt(self.next_rows());
+        let (dealt, moved) = (self.dealt(self.next_rows()), self.moved());
         let next_round = view.round().next();
         let last = self.ends_with(view.round());
         // Derived before the outcome changes anything: everybody computes these from the ledger before it.
@@ -279,6 +279,9 @@ impl Ledger {
         }
         self.state = outcome.state.clone();
         self.next_round = next_round;
+        if !last {
+            self.move_to(moved);
+        }
         self.stage = match (last, seats.is_empty()) {
             (true, _) => Stage::Auditing,
             (false, true) => Stage::Gathering,

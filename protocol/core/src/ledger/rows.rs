@@ -1,11 +1,13 @@
 //! Rows: who holds which, and which states have several.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher, below};
-use crate::ids::{Digest, MemberId, Row, ShardId};
+use crate::ids::{Digest, MemberId, Round, Row, ShardId};
+use crate::manifest::{Family, Mixture};
 use crate::messages::enrol::{Ready, Role};
 use crate::sign::{Signed, Verified};
 use crate::state::{ShardRoots, StateRoots};
@@ -17,6 +19,8 @@ pub struct Holding {
     pub row: Row,
     /// Whether it holds the row: it has said so, or it held all rows when they came to be.
     pub ready: bool,
+    /// The next round when the row was dealt to it, or it was drawn for the row.
+    pub since: Round,
 }
 
 impl Ledger {
@@ -90,9 +94,14 @@ impl Ledger {
     pub(super) fn deal(&mut self, dealt: &BTreeMap<MemberId, Row>) {
         self.dealt |= !dealt.is_empty();
         for (id, row) in dealt {
-            if let Some(member) = self.member_mut(id) {
-                member.holding = Some(Holding { row: *row, ready: true });
-            }
+            self.hold(id, *row, true);
+        }
+    }
+
+    fn hold(&mut self, id: &MemberId, row: Row, ready: bool) {
+        let since = self.next_round;
+        if let Some(member) = self.member_mut(id) {
+            member.holding = Some(Holding { row, ready, since });
         }
     }
 
@@ -102,12 +111,45 @@ impl Ledger {
         if !self.dealt {
             return;
         }
+        let holders = self.holders().into_iter().map(|holder| (holder.member, Some(holder.row)));
+        let without = self.members.iter().filter(|member| takes_a_row(member) && member.holding.is_none());
+        let nodes: Vec<(MemberId, Option<Row>)> =
+            holders.chain(without.map(|member| (member.id, None))).collect();
+        for (id, row) in draw_rows(&self.head, &nodes, self.rows()) {
+            self.hold(&id, row, false);
+        }
+    }
+
+    /// The nodes that count as holders of their rows (ROW-2), in order of admission.
+    fn holders(&self) -> Vec<RowHolder> {
+        // ROW-2: a node counts as holder of its row while it has had a seat in the row in a round that is remembered, or
+        // got the row that lately. Whoever has gone without a word would otherwise count for ever.
+        let window = self.manifest.retention.contributions.max(1);
+        let seats =
+            self.rounds.iter().flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
+        let seated: BTreeSet<(MemberId, Row)> = seats.collect();
         let nodes = self.members.iter().filter(|member| takes_a_row(member));
-        let held = nodes.map(|member| (member.id, member.holding.map(|holding| holding.row)));
-        for (id, row) in draw_rows(&self.head, &held.collect::<Vec<_>>(), self.rows()) {
-            if let Some(member) = self.member_mut(&id) {
-                member.holding = Some(Holding { row, ready: false });
-            }
+        let holder = |member: &Member| {
+            let Holding { row, ready, since } = member.holding?;
+            let counts =
+                since.0.saturating_add(window) >= self.next_round.0 || seated.contains(&(member.id, row));
+            let seatable = ready && member.standing == Standing::Active;
+            counts.then_some(RowHolder { member: member.id, row, seatable })
+        };
+        nodes.filter_map(holder).collect()
+    }
+
+    /// ROW-7: who moves to which row with the Outcome of the open round.
+    pub(super) fn moved(&self) -> Option<(MemberId, Row)> {
+        let Family::Mixture(Mixture { few, .. }) = self.manifest.model.family else { return None };
+        // By the head before: whoever seals the record cannot try others until one suits.
+        if self.dealt { move_holder(&self.head, &self.holders(), self.rows(), few) } else { None }
+    }
+
+    /// Notes who moves: it fetches its new row, and has no seat until it has said that it holds it.
+    pub(super) fn move_to(&mut self, moved: Option<(MemberId, Row)>) {
+        if let Some((id, row)) = moved {
+            self.hold(&id, row, false);
         }
     }
 
@@ -149,8 +191,8 @@ impl Ledger {
     // LEDGER-23: the member holds its row from the next record on.
     pub(super) fn ready_with(&mut self, signed: &Signed<Ready>) -> Result<(), Reject> {
         let ready = self.check_ready(signed)?;
-        if let Some(member) = self.member_mut(&ready.author()) {
-            member.holding = Some(Holding { row: ready.row, ready: true });
+        if let Some(holding) = self.member_mut(&ready.author()).and_then(|member| member.holding.as_mut()) {
+            holding.ready = true;
         }
         Ok(())
     }
@@ -197,6 +239,36 @@ pub fn draw_rows(head: &Digest, nodes: &[(MemberId, Option<Row>)], rows: u16) ->
         drawn.push((*id, row));
     }
     drawn
+}
+
+/// A node that counts as holder of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowHolder {
+    /// Who.
+    pub member: MemberId,
+    /// Of which row.
+    pub row: Row,
+    /// Whether it may have a seat there now: it is active, and has said that it holds the row.
+    pub seatable: bool,
+}
+
+/// Which of these holders moves, and to which row: nobody where no row is short of holders.
+///
+/// ROW-7: let p be the row with the fewest holders and q the one with the most, the lowest first among equals. If p has
+/// fewer than `few`, and q has two more than p at least, one holder of q moves to p: of those that are seatable the one
+/// whose `H("place", head before the record, member)` is the least.
+pub fn move_holder(head: &Digest, holders: &[RowHolder], rows: u16, few: u16) -> Option<(MemberId, Row)> {
+    let count = |row: Row| holders.iter().filter(|holder| holder.row == row).count();
+    let counts: Vec<(Row, usize)> = (0..rows).map(Row).map(|row| (row, count(row))).collect();
+    let (poorest, least) = *counts.iter().min_by_key(|(row, count)| (*count, *row))?;
+    let (richest, most) = *counts.iter().min_by_key(|(row, count)| (Reverse(*count), *row))?;
+    // Two more: with one, the rows would only change places.
+    if least >= usize::from(few) || most < least + 2 {
+        return None;
+    }
+    let able = holders.iter().filter(|holder| holder.row == richest && holder.seatable);
+    let mover = able.min_by_key(|holder| place(head, &holder.member).finish())?;
+    Some((mover.member, poorest))
 }
 
 /// What a member's row is drawn by.

@@ -6,7 +6,7 @@ use muster_core::assign::{self, DrawnRow, PartPlan, Seating};
 use muster_core::grid::{self, Dither};
 use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, Row, RunId, ShardId, Slot};
 use muster_core::layout::Layout;
-use muster_core::ledger::{FrozenRow, deal_rows, draw_rows};
+use muster_core::ledger::{FrozenRow, RowHolder, deal_rows, draw_rows, move_holder};
 use muster_core::manifest::{Family, Model};
 use muster_core::messages::round::Route;
 
@@ -93,6 +93,18 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
     answer(&seating)
 }
 
+fn moved_holder(inputs: &Value) -> Value {
+    let holder = |holder: &Value| RowHolder {
+        member: MemberId(as_digest(&holder[0]).0),
+        row: Row(holder[1].as_u64().expect("a row") as u16),
+        seatable: holder[2].as_bool().expect("a truth value"),
+    };
+    let holders: Vec<RowHolder> = list(inputs, "holders").iter().map(holder).collect();
+    let [rows, few] = ["rows", "few"].map(|name| number(inputs, name) as u16);
+    let moved = move_holder(&digest(inputs, "head"), &holders, rows, few);
+    json!({ "moved": moved.map(|(member, row)| json!({ "member": format!("{member:#}"), "row": row.0 })) })
+}
+
 fn row_plan(inputs: &Value) -> Value {
     let [few, held] = ["few", "held"].map(|name| number(inputs, name) as u16);
     let round = Round(number(inputs, "round") as u32);
@@ -109,8 +121,10 @@ fn row_plan(inputs: &Value) -> Value {
 }
 
 pub(super) fn experts(op: &str, inputs: &Value) -> Value {
-    if op == "row_plan" {
-        return row_plan(inputs);
+    match op {
+        "row_plan" => return row_plan(inputs),
+        "moved_holder" => return moved_holder(inputs),
+        _ => {}
     }
     let head: Digest = digest(inputs, "head");
     let nodes: Vec<MemberId> = list(inputs, "nodes").iter().map(|id| MemberId(as_digest(id).0)).collect();

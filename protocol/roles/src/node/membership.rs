@@ -88,7 +88,7 @@ impl Node {
     pub(super) fn be_ready(&mut self) {
         let ledger = &self.ledger;
         let holding = ledger.member(&self.me()).and_then(|member| member.holding);
-        let Some(Holding { row, ready: false }) = holding else {
+        let Some(Holding { row, ready: false, .. }) = holding else {
             self.ready = None;
             return;
         };

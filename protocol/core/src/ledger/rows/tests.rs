@@ -128,7 +128,7 @@ fn row_1_the_record_that_opens_a_round_on_several_rows_deals_them_by_the_head_be
     chain.seal(Body::Outcome(chain.outcome()));
     let here = [Some(dealt[&node(0).id()]), Some(dealt[&node(1).id()]), None, None];
     assert_eq!(seated(&chain, 4), here);
-    let away = Holding { row: dealt[&node(2).id()], ready: true };
+    let away = Holding { row: dealt[&node(2).id()], ready: true, since: Round(0) };
     assert_eq!((holding(&chain, 2), holding(&chain, 3)), (Some(away), None));
 }
 
@@ -232,7 +232,7 @@ fn ledger_23_whoever_is_ready_holds_its_row_and_has_a_seat_from_then_on() {
     assert_eq!(seated(&chain, 5)[4], None, "it still does");
     let ready = ready(&chain, 4);
     chain.seal(say(&chain, &node(4), &ready));
-    assert_eq!(holding(&chain, 4), Some(Holding { row: ready.row, ready: true }));
+    assert_eq!(holding(&chain, 4), Some(Holding { row: ready.row, ready: true, since: Round(1) }));
     chain.finish_round();
     assert_eq!(seated(&chain, 5)[4], Some(ready.row));
 }
@@ -375,4 +375,95 @@ fn commit_3_a_commitment_names_its_row_and_the_open_ones() {
     let named =
         Commit { route: Some(Route { row: Row(0), open: [Row(0)].into_iter().collect() }), ..good(&chain) };
     assert!(!takes(&chain, &named), "a row of a state with one");
+}
+
+/// Five nodes on two rows, three of them on one; a row with fewer than `few` holders is short of them, and rounds are
+/// remembered for two more.
+fn uneven(few: u16) -> Chain {
+    let mut manifest = four(2, 0);
+    (manifest.training.rounds, manifest.retention.contributions) = (12, 2);
+    if let Family::Mixture(mixture) = &mut manifest.model.family {
+        mixture.few = few;
+    }
+    let mut chain = Chain::open(manifest);
+    chain.admit_verifier(0);
+    (0..5).for_each(|number| chain.admit_node(number, true));
+    begin(&mut chain);
+    chain
+}
+
+/// The open round to its end, by these nodes alone.
+fn round_of(chain: &mut Chain, nodes: &[u8]) {
+    chain.freeze(nodes.iter().copied());
+    let view = chain.ledger.current().unwrap().clone();
+    let slots_of: Vec<u16> =
+        nodes.iter().map(|number| view.slot_of(&node(*number).id()).unwrap().0).collect();
+    let of = |part| slots(slots_of.iter().copied().filter(|slot| view.computes_on(Slot(*slot), part)));
+    chain.seal(chain.inputs(0, chain.parts().map(of).collect()));
+    chain.seal(Body::Outcome(chain.outcome()));
+}
+
+#[test]
+fn row_7_a_holder_moves_to_a_row_that_has_lost_its_own() {
+    let mut chain = uneven(5);
+    let rows = seated(&chain, 5);
+    let of = |row| (0..5).filter(|number| rows[usize::from(*number)] == Some(Row(row))).collect::<Vec<u8>>();
+    let [large, small] = if of(0).len() == 3 { [0, 1] } else { [1, 0] };
+    let stay = of(large);
+    // The others say nothing: they are away from now on, and count as holders as long as their rounds are remembered.
+    for round in 0..4u32 {
+        assert!(
+            stay.iter().all(|number| holding(&chain, *number).unwrap().row == Row(large)),
+            "round {round}"
+        );
+        round_of(&mut chain, &stay);
+    }
+    let moved: Vec<u8> =
+        stay.iter().copied().filter(|number| holding(&chain, *number).unwrap().row == Row(small)).collect();
+    let [mover] = moved[..] else { panic!("{moved:?}") };
+    let seats = seated(&chain, 5);
+    assert_eq!(seats[usize::from(mover)], None, "it has no seat until it holds its new row");
+    assert_eq!(seats.iter().flatten().count(), 2, "{seats:?}");
+    let ready = ready(&chain, mover);
+    chain.seal(say(&chain, &node(mover), &ready));
+    let stay: Vec<u8> = stay.into_iter().filter(|number| *number != mover).collect();
+    round_of(&mut chain, &stay);
+    assert_eq!(seated(&chain, 5)[usize::from(mover)], Some(Row(small)));
+    // Two and one: nobody moves any more.
+    let all: Vec<u8> = stay.iter().copied().chain([mover]).collect();
+    round_of(&mut chain, &all);
+    assert_eq!(seated(&chain, 5).iter().flatten().count(), 3);
+    assert_eq!(steps_of(&chain, small), 2, "the row goes on from where its holders left it");
+}
+
+fn steps_of(chain: &Chain, row: u16) -> u32 {
+    chain.ledger.state().shard(ShardId::of(Row(row))).unwrap().step
+}
+
+#[test]
+fn row_7_nobody_moves_where_no_row_is_short_of_holders() {
+    let mut chain = uneven(0);
+    let before: Vec<_> = (0..5).map(|number| holding(&chain, number)).collect();
+    let rows = seated(&chain, 5);
+    let stay: Vec<u8> = (0..5).filter(|number| rows[usize::from(*number)] == Some(Row(0))).collect();
+    (0..5).for_each(|_| round_of(&mut chain, &stay));
+    assert_eq!((0..5).map(|number| holding(&chain, number)).collect::<Vec<_>>(), before);
+
+    let holder = |number: u8, row, seatable| RowHolder { member: node(number).id(), row: Row(row), seatable };
+    let head = Digest([9; 32]);
+    let moves = |holders: &[RowHolder], few| move_holder(&head, holders, 3, few);
+    let holders =
+        [holder(0, 0, true), holder(1, 0, true), holder(2, 1, true), holder(3, 1, true), holder(4, 1, false)];
+    let (mover, row) = moves(&holders, 1).unwrap();
+    assert!(
+        (mover == node(2).id() || mover == node(3).id()) && row == Row(2),
+        "of those that may have a seat"
+    );
+    assert_eq!(moves(&holders, 0), None);
+    assert_eq!(moves(&holders[..2], 1).map(|(_, row)| row), Some(Row(1)), "the first of two without holders");
+    let one_each = [holder(0, 0, true), holder(1, 1, true)];
+    assert_eq!(moves(&one_each, 1), None, "one more is not enough");
+    let fetching = [holder(0, 0, false), holder(1, 0, false)];
+    assert_eq!(moves(&fetching, 1), None, "whoever fetches its row does not go on to the next");
+    assert_eq!(move_holder(&head, &[], 3, 1), None);
 }

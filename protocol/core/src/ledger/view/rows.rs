@@ -5,11 +5,11 @@ use crate::messages::record::RowStep;
 
 /// What a Freeze settles about the rows of its round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::ledger) struct RowPlan {
+pub struct RowPlan {
     /// Rows whose update waits for inspectors.
-    pub(in crate::ledger) held: RowSet,
+    pub held: RowSet,
     /// The rows that take a step when the round is over.
-    pub(in crate::ledger) steps: Vec<RowStep>,
+    pub steps: Vec<RowStep>,
 }
 
 /// A row of a round at its Freeze.
