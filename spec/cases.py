@@ -627,7 +627,7 @@ def masked(**change):
 def mixed(decoder={}, **change):
     decoder = {**dict(key_value_heads=2, tied=True, rope_base=bits(1.0)), **decoder}
     return dict(Mixture={**dict(decoder=decoder, columns=256, active=256, shared_hidden=1 << 20, balance=bits(0.0), trust=bits(1.0),
-                          rows=1, branch=0, few=5, held=2, lag=4), **change})
+                          rows=1, branch=0, few=5, held=2, lag=8), **change})
 
 
 def numbered(bytes=1, tokens=256):
@@ -709,7 +709,7 @@ REFUSED = [
     ("a router of other rows", "MANIFEST-15", "rows that nobody trains", {"model.family": mixed(rows=3), "data.router": routed(2)}),
     ("a router for one row", "MANIFEST-15", "a table that nobody reads", {"data.router": routed(2)}),
     ("held rows that are not thin", "MANIFEST-16", "updates that nobody inspects wait for inspectors", {"model.family": mixed(held=5)}),
-    ("held rows that cannot wait", "MANIFEST-16", "a row that never learns", {"model.family": mixed(lag=0)}),
+    ("held rows that cannot wait", "MANIFEST-16", "a row that never learns", {"model.family": mixed(lag=7)}),
     ("updates that wait longer than rounds are remembered", "MANIFEST-16", "", {"model.family": mixed(lag=1 << 20)}),
     ("one row that becomes one", "MANIFEST-14", "two run ids of one run", {"model.family": mixed(branch=1)}),
     ("too many tensors", "MANIFEST-14", "a state that nobody can send",
@@ -1062,6 +1062,7 @@ def family_experts():
     yield move("no row is short", "rows that are never at rest", [0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
     yield move("nobody there may move", "one that is away, or fetches its row, moves on", [0, 0, 1], away=(0, 1))
     yield move("only one there may move", "", [0, 0, 0, 1], away=(0, 2))
+    yield move("who is away drives nobody out", "a row from which its honest holders are moved", [0, 0, 0, 1, 2], few=5, away=(2,))
     yield move("nobody holds anything", "", [])
     row = lambda weighted, ripe=None, seated=True: dict(seated=seated, weighted=weighted, ripe=ripe)
     plan = lambda name, rule, why, rows, few=5, held=2: case(name, rule, why, "row_plan", few=few, held=held, round=9, rows=rows)
@@ -1070,7 +1071,7 @@ def family_experts():
     yield plan("nothing is held", "ROW-5", "0 at most is no contribution, and so a row of newcomers would wait", counts, held=0)
     yield plan("nothing is thin", "STAND-10", "", counts, few=0, held=0)
     yield plan("closed rows", "ROW-6", "a row without a seat is thin, or takes a step by nothing", [row(0, seated=False), row(6)])
-    yield plan("ripe updates", "ROW-6", "two steps of one row, or the newer one first", [row(6, 7), row(1, 8), row(0, 5, seated=False), row(1)])
+    yield plan("ripe updates", "ROW-6", "two steps of one row, or the newer one first", [row(6, 7), row(1, 8), row(0, 5, seated=False), row(1), row(3, 8)])
 
 
 def family_contribution():

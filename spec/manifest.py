@@ -82,8 +82,11 @@ def branch(m):
 def held(m):
     """MANIFEST-16"""
     of = m["model"]["family"].get("Mixture")
-    return [("MANIFEST-16", "experts.held", of["held"] == 0 or of["lag"] > 0 and of["held"] < of["few"]),
-            ("MANIFEST-16", "experts.lag", of["lag"] <= m["retention"]["contributions"])] if of else []
+    kept = m["retention"]
+    window = max(1, min(kept["contributions"], kept["states"] - 1))
+    return [("MANIFEST-16", "experts.held", of["held"] == 0 or of["held"] < of["few"]),
+            ("MANIFEST-16", "experts.lag", of["held"] == 0 or of["lag"] > window),
+            ("MANIFEST-16", "experts.lag", of["lag"] <= kept["contributions"])] if of else []
 
 
 def router(m):

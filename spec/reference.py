@@ -842,13 +842,13 @@ def drawn_rows(head, nodes, held, rows):
 
 
 def moved_holder(head, holders, rows, few):
-    """ROW-7: who moves to which row; holders are (member, row, whether it may have a seat there now)."""
+    """ROW-7: who moves to which row; holders have weight, and are (member, row, whether it may have a seat there now)."""
     count = [sum(row == of for _, of, _ in holders) for row in range(rows)]
-    p, q = min(range(rows), key=lambda row: (count[row], row)), min(range(rows), key=lambda row: (-count[row], row))
-    able = [member for member, row, seatable in holders if row == q and seatable]
-    if count[p] >= few or count[q] < count[p] + 2 or not able:
+    able = [[member for member, row, seatable in holders if row == of and seatable] for of in range(rows)]
+    p, q = min(range(rows), key=lambda row: (count[row], row)), min(range(rows), key=lambda row: (-len(able[row]), row))
+    if count[p] >= few or len(able[q]) < count[p] + 2:
         return None
-    return {"member": min(able, key=lambda member: tagged("place", head, member)).hex(), "row": p}
+    return {"member": min(able[q], key=lambda member: tagged("place", head, member)).hex(), "row": p}
 
 
 def row_plan(few, held, round, rows):
@@ -856,7 +856,7 @@ def row_plan(few, held, round, rows):
     thin = [row["seated"] and row["weighted"] < few for row in rows]
     waits = [row["seated"] and 0 < held and row["weighted"] <= held for row in rows]
     own = lambda row, wait: round if row["seated"] and not wait else None
-    step = [own(row, wait) if row["ripe"] is None else row["ripe"] for row, wait in zip(rows, waits)]
+    step = [row["ripe"] if own(row, wait) is None else own(row, wait) for row, wait in zip(rows, waits)]
     return {"thin": thin, "held": waits, "steps": step}
 
 

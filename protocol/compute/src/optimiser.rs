@@ -67,7 +67,8 @@ pub(crate) fn apply<W: Send>(
             continue;
         };
         let plan = ShardPlan::of(&layout, range);
-        apply_to_shard(kernels, workers, rules, shard, &ShardUpdate { plan: &plan, values, present });
+        let step = ShardUpdate { plan: &plan, values, present, late: update.late.contains(id) };
+        apply_to_shard(kernels, workers, rules, shard, &step);
     }
 }
 
@@ -101,8 +102,11 @@ fn apply_to_shard<W: Send>(
         Method::AdamW => adam_blocks(kernels, workers, &steps, &mut vectors, step),
         Method::Lamb => lamb::apply(kernels, workers, &steps, &mut vectors, step),
     }
-    // After the step: aggregate and squares are in units of the old exponents.
-    next_exponents(plan, grid_bits, &squares, exponents);
+    // After the step: aggregate and squares are in units of the old exponents. ROW-6: with a late step they stay, because
+    // the row's other updates that wait are in these units as well.
+    if !step.late {
+        next_exponents(plan, grid_bits, &squares, exponents);
+    }
 }
 
 /// Takes AdamW's step in every block that is present.
@@ -113,7 +117,7 @@ fn adam_blocks<W: Send>(
     vectors: &mut [&mut [f32]; 3],
     step: &ShardUpdate<'_>,
 ) {
-    let ShardUpdate { plan, values, present } = *step;
+    let ShardUpdate { plan, values, present, .. } = *step;
     let [parameters, first, second] = vectors;
     let lengths = || plan.blocks.iter().map(|block| block.range.len());
     let tasks = plan.blocks.iter().zip(present);
@@ -146,7 +150,7 @@ fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3
 
 /// Sum of squares of each block in grid units; `None` where it was left out.
 fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: &ShardUpdate<'_>) -> Vec<Option<f64>> {
-    let ShardUpdate { plan, values, present } = *step;
+    let ShardUpdate { plan, values, present, .. } = *step;
     let mut squares = vec![None; plan.blocks.len()];
     let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
     each(workers, tasks, |_, ((block, present), square)| {

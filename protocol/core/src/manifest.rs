@@ -156,6 +156,13 @@ impl Manifest {
         self.data.tokens().saturating_sub(1) / u64::from(self.model.sequence.max(1))
     }
 
+    /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of.
+    pub fn audit_window(&self) -> u32 {
+        let retention = &self.retention;
+        // One of the kept states is the newest, which no finished round began with.
+        retention.contributions.min(retention.states.saturating_sub(1)).max(1)
+    }
+
     /// Rounds after which the run ends, however many of them were lost to rollbacks.
     pub fn most_rounds(&self) -> u32 {
         let rounds = self.training.rounds;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_core::ids::{MemberId, Round};
-use muster_core::ledger::{Event, Ledger, Stage};
+use muster_core::ledger::{Event, Ledger, RoundView, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::wire::{Follow, News, Request, Response};
@@ -67,9 +67,7 @@ impl Follower {
         replica: Replica,
         journal: Option<Arc<Journal>>,
     ) -> Result<Self, FollowError> {
-        // ROW-6: a step may take results of so many rounds ago.
-        let lag = replica.manifest().model.lag() as usize;
-        let results = Results::new(replica.layout().clone()).keeping(lag + 2);
+        let results = Results::new(replica.layout().clone());
         let ledger = Ledger::new(replica.manifest().clone());
         let replica = Arc::new(Mutex::new(replica));
         let mut follower = Self {
@@ -301,6 +299,8 @@ impl Follower {
                 }
             }
             Body::Outcome(Outcome { round, state, .. }) => {
+                let rounds = self.ledger.rounds().map(RoundView::round);
+                self.results.need(rounds.filter(|round| self.ledger.waits(*round)));
                 self.pending.push_back(Pending::Outcome(*round, state.clone(), record.height));
             }
             Body::Rewind(rewind) => {

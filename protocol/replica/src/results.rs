@@ -1,6 +1,6 @@
 //! Reduced blocks of the last rounds, to serve and to apply.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
@@ -60,8 +60,10 @@ impl WantedValues {
 pub struct Results {
     layout: Arc<Layout>,
     rounds: Arc<Mutex<Held>>,
-    /// Rounds that are kept.
+    /// Rounds that are kept, besides those that are needed.
     most: usize,
+    /// Rounds of which something is applied later (ROW-6).
+    needed: Arc<Mutex<BTreeSet<Round>>>,
     /// Told of everything new.
     news: Arc<watch::Sender<()>>,
 }
@@ -69,13 +71,19 @@ pub struct Results {
 impl Results {
     /// Empty, for this layout.
     pub fn new(layout: Arc<Layout>) -> Self {
-        Self { layout, rounds: Arc::default(), most: ROUNDS, news: Arc::new(watch::channel(()).0) }
+        let news = Arc::new(watch::channel(()).0);
+        Self { layout, rounds: Arc::default(), most: ROUNDS, needed: Arc::default(), news }
     }
 
     /// The same, that keeps this many rounds at least.
     #[must_use]
     pub fn keeping(self, rounds: usize) -> Self {
         Self { most: self.most.max(rounds), ..self }
+    }
+
+    /// Keeps these rounds however old they are, and no longer those that were needed before.
+    pub fn need(&self, rounds: impl Iterator<Item = Round>) {
+        *lock(&self.needed) = rounds.collect();
     }
 
     /// Keeps the values of a part with this digest, in order of its blocks. The oldest round goes when there are too
@@ -104,9 +112,11 @@ impl Results {
                 versions.remove(others);
             }
         }
-        while rounds.len() > self.most {
-            rounds.pop_first();
-        }
+        let needed = lock(&self.needed);
+        let mut spare: Vec<Round> = rounds.keys().copied().filter(|round| !needed.contains(round)).collect();
+        spare.truncate(spare.len().saturating_sub(self.most));
+        spare.iter().for_each(|round| drop(rounds.remove(round)));
+        drop(needed);
         drop(rounds);
         self.news.send_replace(());
     }

@@ -225,7 +225,7 @@ pub(crate) fn aggregate(path: &Path, round: Round) -> Result<(Update, Vec<ShardS
     let update = decode::<(Vec<ShardStep>, Vec<ShardId>, Vec<u8>, Vec<bool>)>(&bytes);
     let (steps, shards, values, present) =
         update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
-    Ok((Update { shards, values: reals(&values), present }, steps))
+    Ok((Update { shards, values: reals(&values), present, late: Vec::new() }, steps))
 }
 
 /// What the Outcome of a round applied, from the files of its aggregate and of earlier ones.
@@ -439,7 +439,7 @@ mod tests {
     fn updates_come_back_whole_or_not() {
         let (_directory, home) = home();
         let (values, present) = (vec![1.5, f32::NAN, -0.0], vec![true, false]);
-        let update = Update { shards: vec![ShardId(0), ShardId(3)], values, present };
+        let update = Update { shards: vec![ShardId(0), ShardId(3)], values, present, late: Vec::new() };
         let step = |shard, round| ShardStep { shard: ShardId(shard), round: Round(round) };
         home.save_update(Round(4), &update, &[step(0, 4), step(2, 3)]).unwrap();
         let back = home.load_update(Round(4)).unwrap();

@@ -41,7 +41,9 @@ impl NodeDriver {
         let mut held = written(&self.home, &self.journal, ledger, &self.me(), round)?;
         // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
         let (root, state) = lock(&self.replica).snapshot();
-        held.state = (root == held.commit.state).then_some(state);
+        // After a Rewind or a move it may be of another row.
+        let same = root == held.commit.state && state.held().eq(held.commit.shards(ledger.layout()));
+        held.state = same.then_some(state);
         self.shared.own.put(held);
         self.shared.own.round(round)
     }

@@ -28,7 +28,7 @@ section! {
         /// With so many contributions in a row at most, nothing of them is applied before all have passed.
         held: u16 = 2,
         /// Rounds that the update of a row may wait for that.
-        lag: u32 = 4,
+        lag: u32 = 16,
     }
 }
 

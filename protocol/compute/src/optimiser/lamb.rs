@@ -17,7 +17,7 @@ pub(super) fn apply<W: Send>(
     vectors: &mut [&mut [f32]; 3],
     step: &ShardUpdate<'_>,
 ) {
-    let ShardUpdate { plan, values, present } = *step;
+    let ShardUpdate { plan, values, present, .. } = *step;
     let layerwise = |tensor: usize| {
         let TensorStep { first_scale, decay, .. } = steps[tensor];
         Layerwise { first_scale, decay }

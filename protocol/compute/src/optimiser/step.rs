@@ -28,6 +28,8 @@ pub(super) struct ShardUpdate<'a> {
     pub(super) values: &'a [f32],
     /// Whether each of its blocks has values.
     pub(super) present: &'a [bool],
+    /// Whether it is the aggregate of an earlier round, with which the exponents stay (ROW-6).
+    pub(super) late: bool,
 }
 
 impl<'a> ShardPlan<'a> {

@@ -162,6 +162,23 @@ fn exponents_follow_the_aggregate_by_one() {
 }
 
 #[test]
+fn row_6_a_late_step_leaves_the_exponents_and_nothing_else() {
+    let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
+    let (mut exact, state) = initial(&manifest);
+    let layout = Layout::of(&manifest.model);
+    let update = Update::whole(&layout, vec![(1 << 20) as f32; state.parameters.len()]);
+    let late = Update { late: update.shards.clone(), ..update.clone() };
+    let [now, later] = [update, late].map(|update| {
+        let mut state = state.clone();
+        exact.apply(&manifest, &mut state, &update);
+        state
+    });
+    assert!(now.exponents.iter().zip(&state.exponents).all(|(after, before)| *after == before + 1));
+    assert_eq!(later.exponents, state.exponents);
+    assert!(later.parameters == now.parameters && later.second == now.second && later.shards == now.shards);
+}
+
+#[test]
 fn absent_blocks_stay_untouched() {
     let manifest = manifest(model([3000, 24, 1, 2, 1, 17, 5], true));
     let (mut exact, mut state) = initial(&manifest);

@@ -173,6 +173,9 @@ impl Step {
         }
         // Not the witness's word: which blocks were left out follows from the sealed results (ROUND-8).
         let mut fitted = Update::empty(layout, self.source.map(|_| self.from));
+        if self.source.is_some_and(|source| source != self.round) {
+            fitted.late.push(self.from);
+        }
         for (blocks, sealed) in &self.parts {
             let mut digest = PartDigest::default();
             for block in blocks {

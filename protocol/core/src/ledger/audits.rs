@@ -114,9 +114,7 @@ impl Ledger {
     /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of, so that each audit
     /// of them can be done and judged.
     pub fn audit_window(&self) -> u32 {
-        let retention = &self.manifest.retention;
-        // One of the kept states is the newest, which no finished round began with.
-        retention.contributions.min(retention.states.saturating_sub(1)).max(1)
+        self.manifest.audit_window()
     }
 
     /// Whether everybody keeps the state that a round began with (DUTY-3).

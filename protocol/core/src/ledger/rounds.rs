@@ -273,12 +273,12 @@ impl Ledger {
         let failed = self.failed_at(outcome);
         let seats = self.seats_after(outcome);
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
+        self.state = outcome.state.clone();
+        self.next_round = next_round;
         // ROW-1: by a record that opens a round. Where nobody has a seat, the Begin that ends the gathering deals.
         if !seats.is_empty() {
             self.deal(&dealt);
         }
-        self.state = outcome.state.clone();
-        self.next_round = next_round;
         if !last {
             self.move_to(moved);
         }

@@ -143,7 +143,11 @@ impl Ledger {
     pub(super) fn moved(&self) -> Option<(MemberId, Row)> {
         let Family::Mixture(Mixture { few, .. }) = self.manifest.model.family else { return None };
         // By the head before: whoever seals the record cannot try others until one suits.
-        if self.dealt { move_holder(&self.head, &self.holders(), self.rows(), few) } else { None }
+        let weighs =
+            |holder: &RowHolder| self.member(&holder.member).is_some_and(|member| self.weighs(member));
+        // A key without weight opens no row, and costs nothing.
+        let holders: Vec<RowHolder> = self.holders().into_iter().filter(weighs).collect();
+        if self.dealt { move_holder(&self.head, &holders, self.rows(), few) } else { None }
     }
 
     /// Notes who moves: it fetches its new row, and has no seat until it has said that it holds it.
@@ -168,8 +172,8 @@ impl Ledger {
     /// [`Reject`] for one that was drawn for no such row, has said so before, or names a state that nobody remembers.
     pub fn check_ready(&self, signed: &Signed<Ready>) -> Result<Verified<Ready>, Reject> {
         // ROW-3: a Ready is good when its author is a node that has neither left nor been banned, `row` is the one that
-        // was drawn for it, it has not been ready before, and `root` is the root of the state before `round`, which is the
-        // next round or one that is remembered.
+        // was drawn for it, it has not been ready since, `round` is not before the round that was the next one then, and
+        // `root` is the root of the state before `round`, which is the next round or one that is remembered.
         let ready = signed.verify(self.run)?;
         let member = self.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
         self.require(takes_a_row(member), "only a node that has not gone holds a row")?;
@@ -181,6 +185,8 @@ impl Ledger {
             Some(view) => Some(view.state()),
             None => (ready.round == self.next_round).then_some(&self.state),
         };
+        // Else an old word would stand for a row that was left since and drawn again.
+        self.require(ready.round >= drawn.since, "a member is ready after it was drawn")?;
         // What it fetched is what was sealed: whoever got anything else finds out before it has a seat.
         let sealed = sealed.ok_or(Reject::Stale("the state of this round is not remembered"))?;
         self.require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
@@ -254,20 +260,22 @@ pub struct RowHolder {
 
 /// Which of these holders moves, and to which row: nobody where no row is short of holders.
 ///
-/// ROW-7: let p be the row with the fewest holders and q the one with the most, the lowest first among equals. If p has
-/// fewer than `few`, and q has two more than p at least, one holder of q moves to p: of those that are seatable the one
+/// ROW-7: let p be the row with the fewest holders and q the one with the most seatable ones, the lowest first among equals.
+/// If p has fewer holders than `few`, and q has two more seatable ones than that at least, one of these moves to p: the one
 /// whose `H("place", head before the record, member)` is the least.
 pub fn move_holder(head: &Digest, holders: &[RowHolder], rows: u16, few: u16) -> Option<(MemberId, Row)> {
-    let count = |row: Row| holders.iter().filter(|holder| holder.row == row).count();
-    let counts: Vec<(Row, usize)> = (0..rows).map(Row).map(|row| (row, count(row))).collect();
-    let (poorest, least) = *counts.iter().min_by_key(|(row, count)| (*count, *row))?;
-    let (richest, most) = *counts.iter().min_by_key(|(row, count)| (Reverse(*count), *row))?;
+    let all = |row: Row| holders.iter().filter(move |holder| holder.row == row);
+    let seatable = |row: Row| all(row).filter(|holder| holder.seatable);
+    let rows = || (0..rows).map(Row);
+    let (least, poorest) = rows().map(|row| (all(row).count(), row)).min()?;
+    // Those that are away count where a row may be short of holders, not where it may have too many: whoever goes away for
+    // a round would otherwise drive the others out.
+    let (Reverse(most), richest) = rows().map(|row| (Reverse(seatable(row).count()), row)).min()?;
     // Two more: with one, the rows would only change places.
     if least >= usize::from(few) || most < least + 2 {
         return None;
     }
-    let able = holders.iter().filter(|holder| holder.row == richest && holder.seatable);
-    let mover = able.min_by_key(|holder| place(head, &holder.member).finish())?;
+    let mover = seatable(richest).min_by_key(|holder| place(head, &holder.member).finish())?;
     Some((mover.member, poorest))
 }
 

@@ -77,9 +77,10 @@ impl Ledger {
             !steps.contains(&RowStep { row: *row, round }) && view.authors_in(*row).next().is_some()
         };
         let fresh: Vec<Row> = (0..view.state().rows()).map(Row).filter(waits).collect();
-        for RowStep { row, round } in steps {
+        for RowStep { row, round: of } in steps {
             if let Some(rounds) = self.waiting.get_mut(&row) {
-                rounds.retain(|waiting| *waiting != round);
+                // Such a step may have moved the row's exponents, which what waits is in units of.
+                rounds.retain(|waiting| of != round && *waiting != of);
             }
         }
         for row in fresh {

@@ -91,14 +91,18 @@ impl Manifest {
         self.check_held()
     }
 
-    /// MANIFEST-16: `held` is 0 or below `few`, and 0 where `lag` is 0; `lag` is at most `retention.contributions`.
+    /// MANIFEST-16: `held` is 0 or below `few`; `lag` is at most `retention.contributions` and, where `held` is above 0, above
+    /// the window A of AUDIT-26.
     fn check_held(&self) -> Result<(), Misuse> {
         let Family::Mixture(Mixture { few, held, lag, .. }) = self.model.family else { return Ok(()) };
         let rule =
             format!("must be 0 or below experts.few, {few}, or nobody inspects what waits for inspection");
         require(held == 0 || held < few, "experts.held", &rule, held)?;
-        let rule = "must be 0 where experts.lag is 0, or such a row never learns";
-        require(held == 0 || lag > 0, "experts.held", rule, held)?;
+        let window = self.audit_window();
+        let rule = format!(
+            "must be above {window}, for so many rounds an audit may take, or who is slow to answer stops a row"
+        );
+        require(held == 0 || lag > window, "experts.lag", &rule, lag)?;
         let most = self.retention.contributions;
         let rule =
             format!("must be at most retention.contributions, {most}, for which rounds are remembered");

@@ -25,6 +25,8 @@ pub struct Update {
     pub values: Vec<f32>,
     /// Whether each of their blocks has a value. ROUND-8: one without keeps parameters and moments.
     pub present: Vec<bool>,
+    /// Those of the shards whose exponents stay as they are (ROW-6).
+    pub late: Vec<ShardId>,
 }
 
 impl Update {
@@ -47,7 +49,12 @@ impl Update {
         mut aggregate: impl FnMut(Round) -> Option<Arc<Self>>,
     ) -> Option<Self> {
         let mut update = Self::default();
+        // The trunk's results are always those of the Outcome's own round.
+        let own = steps.iter().map(|step| step.round).max();
         for step in steps {
+            if Some(step.round) != own {
+                update.late.push(step.shard);
+            }
             let aggregate = aggregate(step.round)?;
             let (values, present) = aggregate.shard(layout, step.shard)?;
             update.shards.push(step.shard);
@@ -59,7 +66,8 @@ impl Update {
 
     /// Of the path of row 0, with a value for every coefficient.
     pub fn whole(layout: &Layout, values: Vec<f32>) -> Self {
-        Self { shards: layout.path(Row(0)).collect(), values, present: vec![true; layout.blocks().len()] }
+        let (shards, present) = (layout.path(Row(0)).collect(), vec![true; layout.blocks().len()]);
+        Self { shards, values, present, late: Vec::new() }
     }
 
     /// Whether it has as many values and marks as its shards need.

@@ -119,6 +119,8 @@ impl Follower {
                         proof,
                     });
                 }
+                // What a late step takes may have been dropped since.
+                None if self.fetch_state().await? => {}
                 None => return Ok(()),
             }
         }

@@ -128,7 +128,7 @@ fn row_1_the_record_that_opens_a_round_on_several_rows_deals_them_by_the_head_be
     chain.seal(Body::Outcome(chain.outcome()));
     let here = [Some(dealt[&node(0).id()]), Some(dealt[&node(1).id()]), None, None];
     assert_eq!(seated(&chain, 4), here);
-    let away = Holding { row: dealt[&node(2).id()], ready: true, since: Round(0) };
+    let away = Holding { row: dealt[&node(2).id()], ready: true, since: Round(1) };
     assert_eq!((holding(&chain, 2), holding(&chain, 3)), (Some(away), None));
 }
 
@@ -187,8 +187,11 @@ fn row_3_a_node_is_ready_once_for_its_own_row_with_a_sealed_state() {
     assert!(takes(&chain, say(&chain, &node(4), &good)));
     let before = chain.ledger.round(Round(0)).unwrap().state().root();
     let earlier = Ready { round: Round(0), root: before, ..good.clone() };
-    assert!(takes(&chain, say(&chain, &node(4), &earlier)), "a state of a round that is remembered");
+    let mut later = chain.clone();
+    later.finish_round();
+    assert!(takes(&later, say(&later, &node(4), &good)), "a state of a round that is remembered");
     let wrong = [
+        (earlier, "a round before the row was drawn: an old word, said again"),
         (Ready { row: Row((good.row.0 + 1) % 3), ..good.clone() }, "another row"),
         (Ready { root: Digest([1; 32]), ..good.clone() }, "a state that was not sealed"),
         (Ready { root: before, ..good.clone() }, "the state of another round"),
@@ -452,15 +455,24 @@ fn row_7_nobody_moves_where_no_row_is_short_of_holders() {
     let holder = |number: u8, row, seatable| RowHolder { member: node(number).id(), row: Row(row), seatable };
     let head = Digest([9; 32]);
     let moves = |holders: &[RowHolder], few| move_holder(&head, holders, 3, few);
-    let holders =
-        [holder(0, 0, true), holder(1, 0, true), holder(2, 1, true), holder(3, 1, true), holder(4, 1, false)];
+    let holders = [
+        holder(0, 0, true),
+        holder(1, 0, false),
+        holder(2, 1, true),
+        holder(3, 1, true),
+        holder(4, 1, false),
+    ];
     let (mover, row) = moves(&holders, 1).unwrap();
     assert!(
         (mover == node(2).id() || mover == node(3).id()) && row == Row(2),
         "of those that may have a seat"
     );
     assert_eq!(moves(&holders, 0), None);
-    assert_eq!(moves(&holders[..2], 1).map(|(_, row)| row), Some(Row(1)), "the first of two without holders");
+    let two = [holder(0, 0, true), holder(1, 0, true)];
+    assert_eq!(moves(&two, 1).map(|(_, row)| row), Some(Row(1)), "the first of two without holders");
+    let away =
+        [holder(0, 0, true), holder(1, 0, true), holder(2, 0, false), holder(3, 1, true), holder(4, 2, true)];
+    assert_eq!(moves(&away, 5), None, "who is away drives nobody out of the row");
     let one_each = [holder(0, 0, true), holder(1, 1, true)];
     assert_eq!(moves(&one_each, 1), None, "one more is not enough");
     let fetching = [holder(0, 0, false), holder(1, 0, false)];

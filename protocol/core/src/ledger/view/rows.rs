@@ -35,10 +35,10 @@ impl FrozenRow {
         self.seated && held > 0 && self.weighted <= held
     }
 
-    /// ROW-6: the round whose results it takes a step by when this round is over. It takes one step at most: by its oldest
-    /// update that is ripe, else by the round's own if it is not held.
+    /// ROW-6: the round whose results it takes a step by when this round is over. It takes one step at most: by the round's
+    /// own if it has a seat and is not held, else by its oldest update that is ripe.
     pub fn step(&self, round: Round, held: u16) -> Option<Round> {
         let own = (self.seated && !self.is_held(held)).then_some(round);
-        self.ripe.or(own)
+        own.or(self.ripe)
     }
 }

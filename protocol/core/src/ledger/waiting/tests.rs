@@ -194,3 +194,22 @@ fn a_row_with_many_contributions_takes_its_step_at_once() {
     assert!(view.commitments().all(|(slot, _)| !view.is_held(view.row_of(slot))));
     assert_eq!(view.slot_of(&node(0).id()).map(|slot| slot < Slot(4)), Some(true));
 }
+
+#[test]
+fn row_6_a_step_that_has_not_waited_leaves_out_what_waits() {
+    let mut chain = begun();
+    chain.finish_round();
+    assert!(chain.ledger.waits(Round(0)));
+    // The row is held no longer: as if more had been frozen in it.
+    let mut manifest = Manifest::clone(chain.ledger.manifest());
+    if let Family::Mixture(mixture) = &mut manifest.model.family {
+        mixture.held = 1;
+    }
+    chain.ledger.manifest = manifest.into();
+    chain.finish_round_with(credits(&chain, 0, 0, 2));
+    assert_eq!(steps(&chain), [2, 1, 1], "by the results of this round, and not by those that are ripe");
+    assert!(!chain.ledger.waits(Round(0)) && !chain.ledger.waits(Round(1)));
+    chain.finish_round();
+    assert_eq!(steps(&chain), [3, 2, 2]);
+    assert!(!chain.ledger.was_applied(Round(0), ShardId(1)));
+}
