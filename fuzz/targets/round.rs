@@ -246,7 +246,7 @@ impl World {
         let (place, now) = (number % PEOPLE, self.now);
         let ledger = Arc::new(self.follower.clone());
         let member = &mut self.members[place];
-        member.machine.handle(now, node::NodeInput::Followed { ledger, in_step: true });
+        member.machine.handle(now, node::NodeInput::Followed { ledger, in_step: true, complete: true });
         for notice in &self.board[member.read..] {
             member.machine.handle(now, node::NodeInput::Notice(Box::new(notice.clone())));
         }

@@ -122,17 +122,18 @@ impl Ledger {
 
     /// The nodes that count as holders of their rows (ROW-2), in order of admission.
     fn holders(&self) -> Vec<RowHolder> {
-        // ROW-2: a node counts as holder of its row while it has had a seat in the row in a round that is remembered, or
-        // got the row that lately. Whoever has gone without a word would otherwise count for ever.
+        // ROW-2: a node counts as holder while r + max(retention.contributions, 1) is not below the next round, for a round r
+        // in which it had a seat in the row, or that was the next one when it got the row. Whoever has gone without a word
+        // would otherwise count for ever.
         let window = self.manifest.retention.contributions.max(1);
-        let seats =
-            self.rounds.iter().flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
+        let lately = |round: Round| round.0.saturating_add(window) >= self.next_round.0;
+        let rounds = self.rounds.iter().filter(|view| lately(view.round()));
+        let seats = rounds.flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
         let seated: BTreeSet<(MemberId, Row)> = seats.collect();
         let nodes = self.members.iter().filter(|member| takes_a_row(member));
         let holder = |member: &Member| {
             let Holding { row, ready, since } = member.holding?;
-            let counts =
-                since.0.saturating_add(window) >= self.next_round.0 || seated.contains(&(member.id, row));
+            let counts = lately(since) || seated.contains(&(member.id, row));
             let seatable = ready && member.standing == Standing::Active;
             counts.then_some(RowHolder { member: member.id, row, seatable })
         };
