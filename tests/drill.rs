@@ -292,9 +292,9 @@ fn leaves_of_another_row_are_found_and_the_run_replays() {
 fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
     let (output, report) = reported(
         &Run::routed(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), None, 3),
-        "7",
+        "6",
         "2",
-        &["row-nudge", "drag", "drain"],
+        &["row-nudge", "drain"],
     );
     assert_eq!(banned(&report), set([("row-nudge", "aggregation mismatch")]), "{output}");
     assert!(
