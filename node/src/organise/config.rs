@@ -245,6 +245,17 @@ mod tests {
         assert!(wrong("rows = 3").contains("packed for 1 rows of experts, and the model has 3"));
         assert!(wrong("rows = 65").contains("experts.rows must be 1 to 64; it is 65"));
         assert!(wrong("branch = 1.0").contains("experts.branch must lie in [0, 1)"));
+        let kept =
+            |experts: &str, states| format!("{experts}\n[retention]\ncontributions = 32\nstates = {states}");
+        let late = wrong(&kept("rows = 3", 32));
+        assert!(
+            late.contains("experts.lag must be above 31, for so many rounds may an audit take: set it to 32"),
+            "{late}"
+        );
+        assert!(wrong(&kept("rows = 3", 33)).contains("first set retention.states to at most"));
+        assert!(wrong("rows = 3\nheld = 5").contains("experts.held must be 0 or below experts.few, 5"));
+        // With one row nothing waits.
+        made(&format!("[model]\nfamily = \"mixture\"\n[experts]\n{}\n", kept("columns = 5", 32)));
         assert!(wrong("columns = 257").contains("experts.columns must be 1 to 256; it is 257"));
         assert!(wrong("columns = 65536").contains("run.toml line 4, columns: "));
         assert!(wrong("active = 9").contains("experts.active must be 1 to 8; it is 9"));

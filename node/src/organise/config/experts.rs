@@ -39,6 +39,9 @@ impl Experts {
         decoder: manifest::Decoder,
         rounds: u32,
     ) -> Result<manifest::Mixture, Misuse> {
+        // What is said of rows with few contributions says nothing of the one row that all train; two manifests that mean
+        // the same would be two runs.
+        let of_rows = u16::from(self.rows > 1);
         Ok(manifest::Mixture {
             decoder,
             columns: self.columns,
@@ -48,9 +51,9 @@ impl Experts {
             trust: real("experts.trust", self.trust)?,
             rows: self.rows,
             branch: self.branch(rounds)?,
-            few: self.few,
-            held: self.held,
-            lag: self.lag,
+            few: of_rows * self.few,
+            held: of_rows * self.held,
+            lag: u32::from(of_rows) * self.lag,
         })
     }
 

@@ -98,12 +98,14 @@ impl Manifest {
         let rule =
             format!("must be 0 or below experts.few, {few}, or nobody inspects what waits for inspection");
         require(held == 0 || held < few, "experts.held", &rule, held)?;
-        let window = self.audit_window();
-        let rule = format!(
-            "must be above {window}, for so many rounds an audit may take, or who is slow to answer stops a row"
-        );
+        let (window, most) = (self.audit_window(), self.retention.contributions);
+        let advice = if window < most {
+            format!("set it to {}", window + 1)
+        } else {
+            "first set retention.states to at most retention.contributions, and then lag to as many as the latter".into()
+        };
+        let rule = format!("must be above {window}, for so many rounds may an audit take: {advice}");
         require(held == 0 || lag > window, "experts.lag", &rule, lag)?;
-        let most = self.retention.contributions;
         let rule =
             format!("must be at most retention.contributions, {most}, for which rounds are remembered");
         require(lag <= most, "experts.lag", &rule, lag)
