@@ -4,13 +4,14 @@
 
 use muster_core::codec::Real;
 use muster_core::ids::Round;
+use muster_core::ledger::Stage;
 use muster_core::manifest::{Manifest, Rollback};
 use muster_node::rehearse::attack::Attack;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::parallel::in_parallel;
-use crate::sim::{Behaviour, Longest, Plan, Player, Sim, Temper, cast};
+use crate::sim::{Behaviour, Experts, Longest, Plan, Player, Sim, Temper, cast};
 
 /// Rounds of a run.
 const ROUNDS: u32 = 24;
@@ -36,6 +37,10 @@ pub struct Tally {
     pub node_restarts: usize,
     /// See `restarts`.
     pub rewinds: usize,
+    /// Rows that nodes took up after they came to be, and steps of rows that had waited.
+    pub ready: usize,
+    /// See `ready`.
+    pub late_steps: usize,
     /// The longest case of all.
     pub longest: Longest,
     /// The seed with the case that was open for the longest time.
@@ -55,6 +60,8 @@ pub fn tally(seeds: std::ops::Range<u64>) -> Tally {
         tally.restarts += report.restarts;
         tally.node_restarts += report.node_restarts;
         tally.rewinds += report.rewinds;
+        tally.ready += report.ready;
+        tally.late_steps += report.late_steps;
         if report.longest.time > tally.longest.time {
             tally.worst = *seed;
         }
@@ -91,9 +98,27 @@ pub fn plan(seed: u64) -> Plan {
     let share_ppm = [250_000, 500_000, 1_000_000][pick(&mut random, 3) as usize];
     let steward_crashes = if pick(&mut random, 4) == 0 { 500 } else { 0 };
     let change = if pick(&mut random, 4) == 0 { goes_back } else { small };
+    let experts = (pick(&mut random, 4) == 0).then(|| experts(&mut random, &mut players));
     let plan = Plan::new(seed, ROUNDS, players);
     let friends = friends as u16;
-    Plan { verifiers, friends, tempers, steward_crashes, share_ppm, change, final_rounds: 3, ..plan }
+    Plan { verifiers, friends, tempers, steward_crashes, share_ppm, change, experts, final_rounds: 3, ..plan }
+}
+
+/// Two to four rows, most of them held; nodes that come late, and some that die.
+fn experts(random: &mut ChaCha8Rng, players: &mut Vec<Player>) -> Experts {
+    let from_branch = |random: &mut ChaCha8Rng| Round(pick(random, u64::from(ROUNDS)) as u32);
+    for player in players.iter_mut().filter(|player| !player.cheats) {
+        if pick(random, 6) == 0 {
+            player.behaviour = Behaviour::Dies(from_branch(random), Stage::Computing);
+        }
+    }
+    for _ in 0..pick(random, 4) {
+        let mut latecomer = Player { temper: temper(random), ..Player::honest() };
+        latecomer.joins = Some(from_branch(random));
+        players.push(latecomer);
+    }
+    let (branch, held) = (1 + pick(random, 6) as u32, pick(random, 4) as u16);
+    Experts { branch, held, few: held.max(5), ..Experts::new(2 + pick(random, 3) as u16) }
 }
 
 /// A smaller model, and rounds that are forgotten long before the run's patience is over.

@@ -10,6 +10,7 @@
 mod blocks;
 mod book;
 mod clock;
+mod experts;
 mod law;
 mod node;
 mod plan;
@@ -40,10 +41,11 @@ use muster_verifier::AuditWorker;
 
 use book::Book;
 use clock::{Clock, Event};
+pub use experts::{Experts, mixture};
 use law::Law;
 pub use law::Longest;
 use node::{Node, addresses};
-pub use plan::{Behaviour, Plan, Player, Temper, cast, mixture};
+pub use plan::{Behaviour, Plan, Player, Temper, cast};
 pub use report::{Conviction, Left, Report, WrongPart};
 use steward::Disk;
 use watcher::Watcher;
@@ -157,11 +159,10 @@ impl Sim {
     fn open(&mut self) {
         self.drain();
         for number in 0..self.nodes.len() {
-            let id = self.nodes[number].identity.id();
-            let founder = number < self.plan.founders;
-            let enrol = self.enrol(Role::Node, founder, number as u32, id);
-            let signed = self.nodes[number].identity.sign(self.run, &enrol);
-            self.admit(signed, id);
+            if self.nodes[number].player.joins.is_none() {
+                self.enter(number);
+                assert!(self.ledger().member(&self.id(number)).is_some(), "a good enrolment");
+            }
         }
         for number in 0..self.watchers.len() {
             let id = self.watchers[number].identity.id();
@@ -170,7 +171,17 @@ impl Sim {
             enrol.coins = Some(self.watchers[number].terms.clone());
             let signed = self.watchers[number].identity.sign(self.run, &enrol);
             self.admit(signed, id);
+            assert!(self.ledger().member(&id).is_some(), "a good enrolment");
         }
+    }
+
+    /// A node enrols.
+    fn enter(&mut self, number: usize) {
+        let id = self.id(number);
+        let founder = number < self.plan.founders && self.nodes[number].player.joins.is_none();
+        let enrol = self.enrol(Role::Node, founder, number as u32, id);
+        let signed = self.nodes[number].identity.sign(self.run, &enrol);
+        self.admit(signed, id);
     }
 
     fn enrol(&self, role: Role, founder: bool, number: u32, newcomer: MemberId) -> Enrol {
@@ -188,7 +199,6 @@ impl Sim {
 
     fn admit(&mut self, signed: Signed<Enrol>, id: MemberId) {
         self.ask(id, Box::new(Request::Enrol(signed)));
-        assert!(self.ledger().member(&id).is_some(), "a good enrolment");
         self.hand(StewardInput::Connected(id, true));
     }
 
@@ -294,6 +304,8 @@ impl Sim {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Records(number) => self.catch_up(number),
+            Event::Join(number) => self.join(number),
+            Event::Fetched(number, wanted) => self.fetched(number, wanted),
             Event::Ask(from, request) => self.ask(from, request),
             Event::Shown(number) => self.shown(number),
             Event::Hear(accusation, matter) => self.heard(accusation, &matter),

@@ -100,6 +100,8 @@ fn cases(first: u64, seeds: u64) -> bool {
         all.restarts += tally.restarts;
         all.node_restarts += tally.node_restarts;
         all.rewinds += tally.rewinds;
+        all.ready += tally.ready;
+        all.late_steps += tally.late_steps;
         if tally.longest.time > all.longest.time {
             all.worst = tally.worst;
         }
@@ -108,8 +110,8 @@ fn cases(first: u64, seeds: u64) -> bool {
     }
     let Longest { rounds, time } = all.longest;
     println!(
-        "\r{} runs, {} silences, {} idle verifiers, {} bans, {} restarts of the steward and {} of nodes, {} rewinds: no case was lost; the \
-         longest were open for {rounds} rounds and for {:.1} s (seed {})",
+        "\r{} runs, {} silences, {} idle verifiers, {} bans, {} restarts of the steward and {} of nodes, {} rewinds, {} rows taken up and {} \
+         steps of rows that had waited: no case was lost; the longest were open for {rounds} rounds and for {:.1} s (seed {})",
         all.runs,
         all.silences,
         all.idles,
@@ -117,6 +119,8 @@ fn cases(first: u64, seeds: u64) -> bool {
         all.restarts,
         all.node_restarts,
         all.rewinds,
+        all.ready,
+        all.late_steps,
         time as f64 / 1e3,
         all.worst
     );

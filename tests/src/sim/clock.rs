@@ -13,10 +13,16 @@ use muster_roles::verifier::audits::{Done, Work};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
+use super::experts::Wanted;
+
 /// Something that arrives.
 pub(super) enum Event {
     /// New records, at a node.
     Records(usize),
+    /// A node that was not there from the beginning comes.
+    Join(usize),
+    /// A node has fetched the row that was drawn for it.
+    Fetched(usize, Wanted),
     /// A request, at the steward.
     Ask(MemberId, Box<Request>),
     /// News on the board, at a node.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::record::{Body, Record};
+use muster_core::messages::record::{Body, Record, RowStep};
 
 /// Round and author of a contribution.
 type Contribution = (Round, MemberId);
@@ -47,14 +47,36 @@ impl Law {
         self.longest
     }
 
-    /// Takes in a sealed record.
-    pub(super) fn sealed(&mut self, record: &Record) {
+    /// Takes in a sealed record, and the ledger before it.
+    ///
+    /// # Errors
+    /// A step of a row that had to wait, in words.
+    pub(super) fn sealed(&mut self, record: &Record, ledger: &Ledger) -> Result<(), String> {
         if let Body::Outcome(outcome) = &record.body {
+            if ledger.manifest().model.rows() > 1 {
+                outcome.steps.iter().try_for_each(|step| self.took_step(ledger, outcome.round, step))?;
+            }
             for credit in &outcome.credits {
                 self.uncredited.remove(&(credit.round, credit.member));
                 self.credited.insert((credit.round, credit.member));
             }
         }
+        Ok(())
+    }
+
+    /// ROW-5 and ROW-6: what a held row applies has passed an audit, and nobody banned has a part in what has waited.
+    fn took_step(&self, ledger: &Ledger, now: Round, step: &RowStep) -> Result<(), String> {
+        let name = format!("row {} takes the step of round {} in round {now}", step.row, step.round);
+        let view = ledger.round(step.round).ok_or_else(|| format!("{name}, which is forgotten"))?;
+        if step.round == now {
+            return if view.is_held(step.row) { Err(format!("{name}, and is held")) } else { Ok(()) };
+        }
+        for author in view.authors_in(step.row) {
+            if view.is_held(step.row) && !self.credited.contains(&(step.round, author)) {
+                return Err(format!("{name}, and nobody has passed what {author} contributed"));
+            }
+        }
+        Ok(())
     }
 
     /// Compares what is open with what was.

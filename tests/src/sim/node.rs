@@ -26,6 +26,7 @@ use muster_roles::node::{
 };
 
 use super::clock::Event;
+use super::experts::Fetch;
 use super::plan::{Behaviour, Player, Temper, node_identity};
 use super::report::Left;
 use super::{Plan, Sim};
@@ -46,6 +47,8 @@ pub(super) struct Node {
     stayed: Round,
     /// Results of the round that it has read.
     pub(super) read: usize,
+    /// The row that it fetches, or has fetched.
+    pub(super) fetch: Option<Fetch>,
 }
 
 /// What it committed to in a round.
@@ -71,8 +74,9 @@ impl Node {
         let identity = Arc::new(node_identity(number));
         let machine = machine(plan, number, identity.clone(), ledger);
         let player = plan.players[number].clone();
-        let (held, echoed) = (BTreeMap::new(), BTreeMap::new());
-        Self { identity, player, machine, alive: true, held, echoed, stayed: Round(0), read: 0 }
+        let (held, echoed, stayed) = (BTreeMap::new(), BTreeMap::new(), Round(0));
+        let alive = player.joins.is_none();
+        Self { identity, player, machine, alive, held, echoed, stayed, read: 0, fetch: None }
     }
 
     /// Whether it contributed something false to a round.
@@ -91,7 +95,7 @@ impl Node {
 }
 
 /// A process that has said nothing yet.
-fn machine(plan: &Plan, number: usize, identity: Arc<Identity>, ledger: &Arc<Ledger>) -> Machine {
+pub(super) fn machine(plan: &Plan, number: usize, identity: Arc<Identity>, ledger: &Arc<Ledger>) -> Machine {
     let secret = plan.secret(4, number);
     Machine::new(NodeSetup { ledger: ledger.clone(), identity, addresses: addresses(number), secret })
 }
@@ -154,7 +158,9 @@ impl Sim {
         }
         let (now, next) = (self.clock.now(), ledger.next_round());
         let sealed = before.index()..ledger.height().index();
-        node.machine.handle(now, NodeInput::Followed { ledger, in_step: true, complete: true });
+        let complete = self.has_its_row(number, &ledger);
+        let node = &mut self.nodes[number];
+        node.machine.handle(now, NodeInput::Followed { ledger, in_step: true, complete });
         for record in &self.book.records()[sealed] {
             node.machine.handle(now, NodeInput::Sealed(Box::new(record.clone().into_inner())));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::ledger::Stage;
-use muster_core::manifest::{Data, Family, Manifest, Mixture, Rule};
+use muster_core::manifest::{Data, Manifest, Rule};
 use muster_core::sign::Identity;
 use muster_node::member::{HonestNode, NodeConduct};
 use muster_node::rehearse::attack::{self, Attack, Coalition};
@@ -14,6 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use muster_core::manifest::fixture::tiny;
+
+use super::experts::{Experts, routing};
 
 /// What happens to a member that means no harm, or how it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,8 @@ pub struct Player {
     pub cheats: bool,
     /// How it answers audits.
     pub temper: Temper,
+    /// The round before which it comes; from the beginning on where there is none.
+    pub joins: Option<Round>,
 }
 
 impl Player {
@@ -90,17 +94,18 @@ impl Player {
             Behaviour::NeverReduces | Behaviour::StallsParts => ("idle", false),
             _ => {
                 let (conduct, temper) = (Arc::new(HonestNode), Temper::default());
-                return Self { behaviour, conduct, cheats: false, temper };
+                return Self { behaviour, conduct, cheats: false, temper, joins: None };
             }
         };
         let attack: Attack = attack.parse().expect("an attack");
         let conduct = attack.conduct(&attack::Campaign::default());
-        Self { behaviour, conduct, cheats, temper: Temper::default() }
+        Self { behaviour, conduct, cheats, temper: Temper::default(), joins: None }
     }
 
     /// One that conducts itself like this.
     pub fn cheating(conduct: Arc<dyn NodeConduct>) -> Self {
-        Self { behaviour: Behaviour::Honest, conduct, cheats: true, temper: Temper::default() }
+        let (behaviour, temper) = (Behaviour::Honest, Temper::default());
+        Self { behaviour, conduct, cheats: true, temper, joins: None }
     }
 }
 
@@ -121,7 +126,9 @@ pub fn cast(nodes: usize, attacks: &[Attack], from: Round, seed: u64) -> Vec<Pla
 
 /// The identity of a node, the same in all runs.
 pub(super) fn node_identity(number: usize) -> Identity {
-    Identity::from_secret(&[10 + number as u8; 32])
+    let mut secret = [10u8.wrapping_add(number as u8); 32];
+    secret[31] = secret[31].wrapping_add((number >> 8) as u8);
+    Identity::from_secret(&secret)
 }
 
 /// A run to be simulated.
@@ -155,6 +162,8 @@ pub struct Plan {
     pub players: Vec<Player>,
     /// How many of them, the first ones, are founders.
     pub founders: usize,
+    /// The rows of experts, where the model has several.
+    pub experts: Option<Experts>,
     /// What else is different in the manifest.
     pub change: fn(&mut Manifest),
 }
@@ -176,6 +185,7 @@ impl Plan {
             final_rounds: 2,
             rate: 0.02,
             founders: players.len(),
+            experts: None,
             change: |_| (),
             players,
         }
@@ -207,12 +217,16 @@ impl Plan {
 
     /// The text: words that follow each other by a rule which a small model finds.
     pub(super) fn dataset(&self) -> Dataset {
-        Dataset::of_bytes(text(1, 24_000), text(2, 1_200))
+        let dataset = Dataset::of_bytes(text(1, 24_000), text(2, 1_200));
+        match self.experts {
+            Some(experts) => dataset.with_router(routing(experts.rows)),
+            None => dataset,
+        }
     }
 
     /// About six thousand parameters, on bytes.
     pub(super) fn manifest(&self, organiser: &Identity, steward: &Identity, data: Data) -> Manifest {
-        let nodes = self.players.len() as u16;
+        let nodes = self.players.iter().filter(|player| player.joins.is_none()).count() as u16;
         let mut manifest = tiny(organiser.id(), steward.id(), self.rounds, nodes);
         let real = |value| Real::new(value).expect("a finite constant");
         manifest.nonce[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -231,29 +245,10 @@ impl Plan {
         manifest.retention.contributions = 16;
         manifest.retention.states = 16;
         (self.change)(&mut manifest);
+        self.experts.into_iter().for_each(|experts| experts.enter(&mut manifest));
         manifest.check().expect("a manifest that keeps its rules");
         manifest
     }
-}
-
-/// Makes the run's decoder a mixture: what its tokens pass is one expert that they share and two of four.
-pub fn mixture(manifest: &mut Manifest) {
-    let Some(decoder) = manifest.model.decoder().cloned() else { return };
-    let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).expect("a finite constant"));
-    manifest.model.hidden = 12;
-    manifest.model.family = Family::Mixture(Mixture {
-        decoder,
-        columns: 4,
-        active: 2,
-        shared_hidden: 8,
-        balance,
-        trust,
-        rows: 1,
-        branch: 0,
-        few: 0,
-        held: 0,
-        lag: 0,
-    });
 }
 
 const WORDS: [&str; 24] = [

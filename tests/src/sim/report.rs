@@ -72,6 +72,10 @@ pub struct Report {
     pub node_restarts: usize,
     /// Times that the state went back.
     pub rewinds: usize,
+    /// Times that a node said that it holds the row that was drawn for it.
+    pub ready: usize,
+    /// Steps of rows that have waited.
+    pub late_steps: usize,
     /// Bans of verifiers that were in league with the cheats, and of others.
     pub verifiers_banned: (usize, usize),
     /// Times that a verifier was sealed as idle.

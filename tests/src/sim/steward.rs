@@ -168,11 +168,14 @@ impl Sim {
     fn sealed(&mut self, signed: &Signed<Record>, record: &Verified<Record>) {
         let now = self.clock.now();
         self.trace = self.trace.clone().value(&now).value(&record.head());
+        if let Err(wrong) = self.law.sealed(record, &self.book.newest()) {
+            panic!("seed {}, after {now} ms: {wrong}", self.plan.seed);
+        }
         self.book.add(signed);
-        self.law.sealed(record);
         match &record.body {
             Body::Ban(ban) => self.convicted(ban),
             Body::Silence(_) => self.report.silences += 1,
+            Body::Ready(_) => self.report.ready += 1,
             Body::Idle(idle) => {
                 self.report.idles += 1;
                 let own = |watcher: &super::Watcher| watcher.identity.id() == idle.verifier;
@@ -183,7 +186,10 @@ impl Sim {
             Body::Outcome(outcome) => {
                 self.results.clear();
                 self.nodes.iter_mut().for_each(|node| node.read = 0);
+                self.report.late_steps +=
+                    outcome.steps.iter().filter(|step| step.round < outcome.round).count();
                 self.forget(outcome.round);
+                self.bring_latecomers(outcome.round.next());
             }
             _ => {}
         }

@@ -215,6 +215,16 @@ fn what_a_banned_verifier_has_passed_is_audited_again() {
     let request = AuditRequest { round: Round(0), freeze, target: member(11), coin: None };
     let unasked = world.ledger.check_request(&id(22).sign(world.run, &request)).is_err();
     assert!(open[1] && open[0] != unasked, "no coin is needed only where a pass has lost its word");
+    // Whoever looks later finds the same: a steward or a verifier that was started again.
+    let due = |world: &World| {
+        let view = world.ledger.round(Round(0)).unwrap();
+        world.ledger.is_due(view, view.slot_of(&member(12)).unwrap(), false)
+    };
+    while world.ledger.keeps_state(Round(0)) {
+        assert!(due(&world));
+        world.train(&mut Exact::new(1, None).unwrap());
+    }
+    assert!(due(&world), "it was opened again while everybody had its state");
 }
 
 /// DUTY-4: a member that answers in time and keeps its integers back must not make its verifier idle.

@@ -195,11 +195,8 @@ impl Roster {
             return;
         };
         let before = self.entries.get(&key).filter(|entry| entry.verifier == verifier).map(|entry| entry.due);
-        // What another one left undone, or passed falsely, is due only while its state is surely kept.
-        // Nobody can do, or judge, an audit of a state that is gone.
-        let kept = ledger.keeps_state(view.round());
-        let sure = ledger.in_final_audit(view.round()) || kept && ledger.needs_no_coin(view, slot);
-        let stale = !ledger.is_answerable(view.round());
+        let sure = ledger.is_due(view, slot, false);
+        let stale = !ledger.is_due(view, slot, true);
         let due = match (before, self.coins.get(&(view.round(), verifier)), view.freeze_digest()) {
             // Once due it stays due until its inspector has said what it finds.
             (Some(Due::Yes | Due::Done), ..) => return,

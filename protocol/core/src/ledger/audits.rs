@@ -1,5 +1,6 @@
 //! Audits as the ledger has them: who inspects what, which requests are due, and verifiers that do not do their duty.
 
+use super::view::Reach;
 use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::coins::{Coin, CoinKind, CoinOpening, selects};
 use crate::error::Reject;
@@ -96,6 +97,31 @@ impl Ledger {
     /// passed and all who vouched for it were banned since (DUTY-3).
     pub fn needs_no_coin(&self, view: &RoundView, slot: Slot) -> bool {
         self.in_final_audit(view.round()) || self.is_open_again(view, slot)
+    }
+
+    /// Whether an audit of the contribution of a slot is due from its inspector as long as nobody has passed it: by the
+    /// inspector's coin if that selects its author, or whatever the coin says.
+    ///
+    /// DUTY-3: what is too old to be due was so when it came to its inspector, or was opened again. Whoever looks later
+    /// finds the same.
+    pub fn is_due(&self, view: &RoundView, slot: Slot, selected: bool) -> bool {
+        let again = self.is_open_again(view, slot);
+        let in_reach = match view.reach(slot) {
+            Reach::Nothing => false,
+            Reach::Drawn => selected,
+            Reach::Anything => selected || again,
+        };
+        in_reach || self.in_final_audit(view.round())
+    }
+
+    fn reach(&self, round: Round) -> Reach {
+        if self.keeps_state(round) {
+            Reach::Anything
+        } else if self.is_answerable(round) {
+            Reach::Drawn
+        } else {
+            Reach::Nothing
+        }
     }
 
     /// Whether a verifier that is not banned has sealed credit for a contribution.
@@ -257,10 +283,24 @@ impl Ledger {
         Ok(())
     }
 
+    /// DUTY-3: what nobody has passed but this verifier, which was banned, and others that were, is open again.
+    pub(super) fn open_again(&mut self, verifier: &MemberId) {
+        let slots = |view: &RoundView| -> Vec<Slot> {
+            let of_its = view.credited().filter(|(by, _)| by == verifier);
+            let slots = of_its.filter_map(|(_, member)| view.slot_of(member));
+            slots.filter(|slot| self.is_open_again(view, *slot)).collect()
+        };
+        let opened: Vec<_> = self.rounds.iter().map(|view| (slots(view), self.reach(view.round()))).collect();
+        for (view, (slots, reach)) in self.rounds.iter_mut().zip(opened) {
+            slots.into_iter().for_each(|slot| view.open_again(slot, reach));
+        }
+    }
+
     /// DUTY-6: what a verifier inspected goes to the others, and nobody owes it an answer any more: a member that was
     /// silent to it is away.
     pub(super) fn retire(&mut self, verifier: &MemberId) {
-        self.rounds.iter_mut().for_each(|view| view.retire(verifier));
+        let reach: Vec<Reach> = self.rounds.iter().map(|view| self.reach(view.round())).collect();
+        self.rounds.iter_mut().zip(reach).for_each(|(view, reach)| view.retire(verifier, reach));
         for member in self.settle(|debt| debt.creditor == *verifier) {
             self.stand(&member, Standing::Away);
         }

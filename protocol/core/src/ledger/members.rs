@@ -349,8 +349,9 @@ impl Ledger {
         self.check_jury(ban)?;
         self.stand(&ban.culprit, Standing::Banned);
         self.past.convicted(ban);
-        // What a convicted verifier was to inspect goes to the others at once.
+        // What a convicted verifier was to inspect goes to the others at once, and what it has passed is open again.
         self.retire(&ban.culprit);
+        self.open_again(&ban.culprit);
         self.close_trees(&ban.culprit);
         Ok(())
     }

@@ -4,7 +4,7 @@ mod inspection;
 mod parts;
 mod rows;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use rows::FrozenRow;
 pub(super) use rows::RowPlan;
@@ -109,6 +109,19 @@ struct Over {
     drawn: BTreeSet<(Slot, MemberId)>,
     /// Who has vouched for whose contribution.
     credited: BTreeSet<(MemberId, MemberId)>,
+    /// Slots that have another inspector than at first, or were opened again, and what could be audited then.
+    reach: BTreeMap<Slot, Reach>,
+}
+
+/// What could still be audited of a contribution when it last came to another inspector, or was opened again (DUTY-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Its author need not answer any more.
+    Nothing,
+    /// What a coin selects: its author had to answer, and its state may have been gone.
+    Drawn,
+    /// Anything: everybody kept its state.
+    Anything,
 }
 
 /// The sealed results of a round, by part.
@@ -190,18 +203,38 @@ impl RoundView {
         let Some(frozen) = &mut self.frozen else { return };
         // Kept as they are now: who inspects which block must not change while it is inspected (AUDIT-20).
         let block_inspectors = frozen.inspectors.clone();
-        let (inspected, drawn, credited) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        frozen.over = Some(Over { results, echoed, outcome, block_inspectors, inspected, drawn, credited });
+        frozen.over = Some(Over {
+            results,
+            echoed,
+            outcome,
+            block_inspectors,
+            inspected: Vec::new(),
+            drawn: BTreeSet::new(),
+            credited: BTreeSet::new(),
+            reach: BTreeMap::new(),
+        });
         self.share();
     }
 
-    /// A verifier inspects nothing in this round any more: what it had goes to the others.
-    pub(super) fn retire(&mut self, verifier: &MemberId) {
+    /// A verifier inspects nothing in this round any more: what it had goes to the others, who can audit this much of it.
+    pub(super) fn retire(&mut self, verifier: &MemberId, reach: Reach) {
         let Some(frozen) = &mut self.frozen else { return };
         frozen.inspectors.retain(|inspector| inspector != verifier);
+        let Some(over) = &mut frozen.over else { return };
+        let its_own =
+            over.inspected.iter().enumerate().filter(|(_, inspector)| **inspector == Some(*verifier));
+        let its_own: Vec<Slot> = its_own.map(|(slot, _)| Slot(slot as u16)).collect();
         // Another draw gives the others what they had: only what this one had moves.
-        if frozen.over.as_ref().is_some_and(|over| over.inspected.contains(&Some(*verifier))) {
+        if !its_own.is_empty() {
+            over.reach.extend(its_own.into_iter().map(|slot| (slot, reach)));
             self.share();
+        }
+    }
+
+    /// All who have vouched for the contribution of a slot were banned: this much of it can be audited.
+    pub(super) fn open_again(&mut self, slot: Slot, reach: Reach) {
+        if let Some(over) = self.frozen.as_mut().and_then(|frozen| frozen.over.as_mut()) {
+            over.reach.insert(slot, reach);
         }
     }
 

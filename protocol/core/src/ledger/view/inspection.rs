@@ -1,6 +1,6 @@
 //! Who inspects a round, and whether it was echoed so that it can be audited.
 
-use super::{RoundView, WeightedCommit};
+use super::{Reach, RoundView, WeightedCommit};
 use crate::coins::jury;
 use crate::ids::{MemberId, Slot};
 
@@ -73,6 +73,12 @@ impl RoundView {
     /// Whether a verifier was given credit for the contribution of a member.
     pub(crate) fn is_credited(&self, verifier: &MemberId, member: &MemberId) -> bool {
         self.over().is_some_and(|over| over.credited.contains(&(*verifier, *member)))
+    }
+
+    /// What could be audited of the contribution of a slot when it came to its inspector, or was opened again.
+    pub(in crate::ledger) fn reach(&self, slot: Slot) -> Reach {
+        // Its first inspector has it since the round was over.
+        self.over().and_then(|over| over.reach.get(&slot).copied()).unwrap_or(Reach::Anything)
     }
 
     /// Whether a verifier is or was drawn to inspect the contribution of a slot.

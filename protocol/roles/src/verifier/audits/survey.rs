@@ -37,14 +37,14 @@ impl Audits {
             for (slot, commitment) in view.commitments() {
                 let drawn = view.inspector(slot) == Some(me);
                 // DUTY-3: due without a coin, in the final audit or when every pass has lost its word.
-                let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
+                let sure = ledger.is_due(view, slot, false);
                 let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
                 let ppm = commitment.audit_ppm;
                 let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
                 let selected =
                     coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
                 // DUTY-3: later its author need not have it any more.
-                let answerable = ledger.is_answerable(round) && (selected || sure);
+                let answerable = ledger.is_answerable(round) && ledger.is_due(view, slot, selected);
                 let due = mine && answerable && !self.others.passed(ledger, (round, slot));
                 if self.conduct.asks(commitment.author, due) {
                     self.open(ledger, view, slot, selected || !sure)?;
