@@ -3,6 +3,7 @@
 //! `cargo run --release -p e2e --bin simulate -- table --write` makes them, each with its own fixed seeds.
 
 pub mod attacks;
+pub mod capture;
 mod cells;
 pub mod coalitions;
 pub mod detection;
@@ -19,7 +20,7 @@ pub use cells::markdown;
 type Maker = fn() -> String;
 
 /// The tables in the order of the chapter, by the name of their place in it.
-pub const TABLES: [(&str, Maker); 8] = [
+pub const TABLES: [(&str, Maker); 10] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
     ("latency", detection::latency),
@@ -28,6 +29,8 @@ pub const TABLES: [(&str, Maker); 8] = [
     ("rules", attacks::others),
     ("published", published::table),
     ("coalitions", coalitions::table),
+    ("capture", capture::table),
+    ("shop", capture::shop),
 ];
 
 /// Puts a table into `spec/harm.md`, between the comments that name its place.

@@ -1,5 +1,7 @@
 //! Signatures over whole messages: `Signed<M>` comes from a stranger, `Verified<M>` has a known author.
 
+mod cache;
+
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -91,13 +93,18 @@ impl<M: Message> Signed<M> {
         if self.run != run {
             return Err(Reject::WrongRun);
         }
-        let key = verifying_key(self.signer)?;
-        let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
-        // SIGN-2: canonical s, no small order, no cofactor: nobody makes a second signature of the first.
-        key.verify_strict(&signed_digest::<M>(run, &self.body).0, &signature)
-            .map_err(|_| Reject::BadSignature)?;
+        let digest = signed_digest::<M>(run, &self.body);
+        if !cache::is_good(&digest, &self.signer, &self.signature, || self.is_signature_of(&digest)) {
+            return Err(Reject::BadSignature);
+        }
         // Decoded last: bytes that nobody signed are not interpreted (SIGN-6).
         Ok(Verified { message: decode(&self.body)?, author: self.signer })
+    }
+
+    fn is_signature_of(&self, digest: &Digest) -> bool {
+        let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
+        // SIGN-2: canonical s, no small order, no cofactor: nobody makes a second signature of the first.
+        verifying_key(self.signer).is_ok_and(|key| key.verify_strict(&digest.0, &signature).is_ok())
     }
 
     /// Hash of the signed envelope, to name it (SIGN-5).

@@ -5,24 +5,28 @@
 //!   one run with these cheats, of a mixture where one of them is on experts;
 //! - `simulate cases [--seeds N] [--first N]`: whether any audit is lost where everybody fails at random, the steward is
 //!   killed now and then, and states go back (AUDIT-26);
+//! - `simulate capture`: how often attackers are dealt half of a row's places, beside the hypergeometric tail;
+//! - `simulate crowd [--nodes N] [--rows N] [--rounds N] [--seed N]`: one run of so many members on so many rows;
 //! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
 //! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use e2e::cases;
 use e2e::harm::{self, detection};
-use e2e::sim::{Longest, Plan, Report, Sim, cast, mixture};
+use e2e::sim::{Experts, Longest, Plan, Player, Report, Sim, cast, mixture};
 use muster_core::ids::Round;
-use muster_core::manifest::Rule;
+use muster_core::manifest::{Manifest, Rule};
+use muster_core::messages::record::Body;
 use muster_node::rehearse::attack::Attack;
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] [--first N] | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
+const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] [--first N] | capture | crowd | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
 
 fn main() -> ExitCode {
     let begun = Instant::now();
@@ -57,6 +61,13 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
             nothing_left(&arguments)?;
             Ok(cases(first, seeds))
         }
+        "capture" => {
+            nothing_left(&arguments)?;
+            let (text, good) = harm::capture::report();
+            println!("{text}\n{}", harm::capture::shop());
+            Ok(good)
+        }
+        "crowd" => crowd(arguments),
         "waits" => {
             let write = arguments.iter().position(|argument| argument == "--write");
             write.into_iter().for_each(|place| drop(arguments.remove(place)));
@@ -125,6 +136,48 @@ fn cases(first: u64, seeds: u64) -> bool {
         all.worst
     );
     good
+}
+
+/// Runs many members on many rows, and prints what became of the rows.
+fn crowd(mut arguments: Vec<String>) -> Result<bool, Failure> {
+    let nodes: usize = taken(&mut arguments, "--nodes", 1000)?;
+    let rows: u16 = taken(&mut arguments, "--rows", 64)?;
+    let rounds: u32 = taken(&mut arguments, "--rounds", 8)?;
+    let seed = taken(&mut arguments, "--seed", 1)?;
+    nothing_left(&arguments)?;
+    let plan = Plan::new(seed, rounds, vec![Player::honest(); nodes]);
+    let change = |manifest: &mut Manifest| {
+        (manifest.model.width, manifest.model.sequence) = (8, 8);
+        manifest.admission.most_members = 4096;
+    };
+    let experts = Some(Experts::new(rows));
+    let mut sim = Sim::new(Plan { verifiers: 4, leaves: 1, share_ppm: 20_000, change, experts, ..plan });
+    sim.run(24 * 3_600_000);
+    let mut good = true;
+    for record in sim.records() {
+        let Body::Outcome(outcome) = &record.body else { continue };
+        let mut seats = BTreeMap::<u16, usize>::new();
+        outcome.seats.iter().for_each(|seat| *seats.entry(seat.row.0).or_default() += 1);
+        let (least, most) = (seats.values().min(), seats.values().max());
+        println!(
+            "round {}: {} seats in {} rows, {} to {} in each; {} rows took a step",
+            outcome.round.next(),
+            outcome.seats.len(),
+            seats.len(),
+            least.unwrap_or(&0),
+            most.unwrap_or(&0),
+            outcome.steps.len(),
+        );
+        good &= outcome.seats.is_empty() || outcome.state.rows() == 1 || seats.len() == usize::from(rows);
+    }
+    let (report, seconds) = (sim.report(), sim.now() as f64 / 1e3);
+    println!(
+        "{} audits, {} silences, {} bans, {seconds:.0} virtual seconds",
+        report.audits,
+        report.silences,
+        report.convictions.len()
+    );
+    Ok(good && report.convictions.is_empty())
 }
 
 fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
