@@ -22,7 +22,7 @@ use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_replica::{Contact, FollowError, Follower, PeerError, Peers, fetch_dataset};
+use muster_replica::{Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset};
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
@@ -36,6 +36,7 @@ use self::prepare::{join_swarm, prepare, reach};
 use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
+use super::pieces::Pieces;
 use super::report::ResultFile;
 use super::server::NodeContext;
 use super::{End, JoinError, JoinOptions};
@@ -145,6 +146,8 @@ impl Session {
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
         let layout = follower.ledger().layout().clone();
+        let pieces =
+            Pieces::new(Offers::new(Home::clone(&home), follower.replica().clone())?, conduct.clone());
         let calls = Calls::new(holder(&identity, &conduct, &follower, options.machine.path));
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
@@ -155,6 +158,7 @@ impl Session {
             results: follower.results().clone(),
             stopwatch: lock(follower.replica()).stopwatch().clone(),
             calls,
+            pieces,
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
@@ -195,6 +199,7 @@ impl Session {
             home.write_file("result.json", report.json().as_bytes()),
             home.write_file(MANIFEST, &manifest.bytes()),
             home.save_state(replica.round(), replica.state(), replica.roots()),
+            shared.pieces.clear(),
             // The one before may be what shows a wrong root (AUDIT-13).
             home.prune_states(&|round| round == replica.round() || round.next() == replica.round()),
         ];

@@ -149,6 +149,7 @@ impl NodeDriver {
         let ledger = Arc::new(follower.ledger().clone());
         // The server first: what the machine says next makes others ask here.
         self.ledgers.send_replace(ledger.clone());
+        self.shared.pieces.keep();
         self.progress.gathering(&ledger);
         self.steward = follower.steward().clone();
         self.handle(NodeInput::Followed {

@@ -8,12 +8,11 @@ use muster_core::ids::{Block, Digest, Height, Part, Round, ShardId};
 use muster_core::ledger::Event;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
-use muster_core::messages::wire::{
-    BULK_BYTES, Notice, Request, Response, StateOffer, StateQuery, StateVector,
-};
-use muster_core::state::{ShardStep, State, StateRoots, Update, reals};
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::state::{ShardStep, StateRoots, Update};
 use tokio::task::JoinSet;
 
+use super::fetch::StateFetch;
 use super::{FollowError, Follower};
 use crate::peers::PeerError;
 use crate::results::WantedValues;
@@ -226,7 +225,9 @@ impl Follower {
             return Ok(false);
         }
         tracing::info!("fetching the state before round {}", offer.round);
-        let state = match self.download(&offer).await {
+        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
+        let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer };
+        let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
             Ok(state) => state,
             Err(error) => return later(error),
         };
@@ -237,61 +238,6 @@ impl Follower {
         lock(&self.replica).replace(state, offer.roots, offer.round);
         Ok(true)
     }
-
-    /// Fetches the shards that the replica is to hold.
-    async fn download(&self, offer: &StateOffer) -> Result<State, PeerError> {
-        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
-        let mut state = State::default();
-        for shard in wanted {
-            let layout = self.ledger.layout();
-            let (Some(range), Some(roots)) = (layout.shard(shard), offer.roots.shard(shard)) else {
-                return Err(PeerError::Unexpected);
-            };
-            let size = range.size();
-            let vector = |vector, count| ShardVector { shard, vector, count };
-            let exponents = self.vector(offer, vector(StateVector::Exponents, size.tensors)).await?;
-            state.exponents.extend(exponents.as_chunks().0.iter().map(|two| i16::from_le_bytes(*two)));
-            let vectors = [
-                (StateVector::Parameters, &mut state.parameters),
-                (StateVector::First, &mut state.first),
-                (StateVector::Second, &mut state.second),
-            ];
-            for (name, values) in vectors {
-                values.extend(reals(&self.vector(offer, vector(name, size.coefficients)).await?));
-            }
-            state.shards.push(roots.shard(shard, size));
-        }
-        Ok(state)
-    }
-
-    /// Fetches one vector of a shard, piece by piece.
-    async fn vector(&self, offer: &StateOffer, wanted: ShardVector) -> Result<Vec<u8>, PeerError> {
-        let ShardVector { shard, vector, count: length } = wanted;
-        let (size, mut bytes) = (vector.value_bytes(), Vec::new());
-        while bytes.len() < length * size {
-            let first = bytes.len() / size;
-            let count = (length - first).min(BULK_BYTES / size) as u32;
-            let (round, root) = (offer.round, offer.roots.root());
-            let query = StateQuery { round, root, shard, vector, first: first as u64, count };
-            let Response::Bytes(piece) = self.peers.ask(&self.steward, &Request::State(query)).await? else {
-                return Err(PeerError::Unexpected);
-            };
-            // Otherwise a short answer would be asked for without end, and a long one would fill the memory.
-            if piece.len() != count as usize * size {
-                return Err(PeerError::Unexpected);
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes)
-    }
-}
-
-/// A vector of a shard of a state.
-struct ShardVector {
-    shard: ShardId,
-    vector: StateVector,
-    /// Its values.
-    count: usize,
 }
 
 /// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.
