@@ -1,10 +1,11 @@
 //! Taking the sealed steps of the state: from the results where they are still at hand, else by fetching a whole state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Height, Part, Round, ShardId};
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, ShardId};
 use muster_core::ledger::Event;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
@@ -21,6 +22,8 @@ use crate::stopwatch::Phase;
 /// Tries to fetch a part's values before its round is over, and the pause between two: the steward may have them later.
 const FETCHES: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long the swarm is asked who holds a row.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -226,7 +229,8 @@ impl Follower {
         }
         tracing::info!("fetching the state before round {}", offer.round);
         let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
-        let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer };
+        let hinted = self.said_to_hold(&wanted).await;
+        let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer, hinted };
         let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
             Ok(state) => state,
             Err(error) => return later(error),
@@ -237,6 +241,18 @@ impl Follower {
         }
         lock(&self.replica).replace(state, offer.roots, offer.round);
         Ok(true)
+    }
+}
+
+impl Follower {
+    /// Who says in the swarm's table that it holds the one row of these shards. Hints: they are tried first.
+    async fn said_to_hold(&self, shards: &[ShardId]) -> BTreeSet<MemberId> {
+        let mut rows = shards.iter().filter_map(|shard| shard.row());
+        match (&self.gossip, rows.next(), rows.next()) {
+            (Some(gossip), Some(row), None) => gossip.holders(row, LOOK).await,
+            // Whoever holds all rows has somebody to ask for each of them.
+            _ => BTreeSet::new(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Fetching shards of an offered state from whoever holds them, piece by piece, each piece with its proof.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -36,6 +36,8 @@ pub(super) struct StateFetch<'a> {
     /// Asked last: others have the same pieces, and it is asked by everybody.
     pub(super) steward: &'a Contact,
     pub(super) offer: &'a StateOffer,
+    /// STATE-13: who says that it holds the row that is fetched. Tried first, since the ledger may name members that are gone.
+    pub(super) hinted: BTreeSet<MemberId>,
 }
 
 /// A piece that is still to be fetched.
@@ -129,8 +131,7 @@ impl StateFetch<'_> {
                     let query = StateQuery { round, root, shard, vector, first, count };
                     let values = query.values(size)?;
                     // Each piece begins with another holder, so that all of them share the work.
-                    let mut holders = all.clone();
-                    holders.rotate_left(pieces.len() % all.len().max(1));
+                    let holders = rotated(&all, pieces.len());
                     pieces.push_back(Wanted { query, roots, size, values, holders });
                 }
             }
@@ -138,8 +139,8 @@ impl StateFetch<'_> {
         Some((state, pieces))
     }
 
-    /// Whoever may hold a shard, in an order that differs from fetch to fetch.
-    fn holders(&self, ledger: &Ledger, me: Option<MemberId>, shard: ShardId) -> Vec<Contact> {
+    /// Whoever may hold a shard, in an order that differs from fetch to fetch: those that say so, and the others.
+    fn holders(&self, ledger: &Ledger, me: Option<MemberId>, shard: ShardId) -> [Vec<Contact>; 2] {
         let others = holders(ledger, self.offer.roots.rows(), shard.row());
         let others = others.filter(|member| Some(member.id) != me);
         let mut found: Vec<Contact> = others.filter_map(|member| contact(ledger, &member.id)).collect();
@@ -147,7 +148,9 @@ impl StateFetch<'_> {
         order.write_u16(shard.0);
         let count = found.len().max(1) as u64;
         found.rotate_left((order.finish() % count) as usize);
-        found
+        let hinted = |contact: &Contact| shard.row().is_some() && self.hinted.contains(&contact.member);
+        let (hinted, others) = found.into_iter().partition(hinted);
+        [hinted, others]
     }
 
     /// The shards in words.
@@ -213,6 +216,16 @@ impl Fetching {
         }
         answer
     }
+}
+
+/// These groups one after the other, each from another place on.
+fn rotated(groups: &[Vec<Contact>], by: usize) -> Vec<Contact> {
+    let from = |group: &Vec<Contact>| by % group.len().max(1);
+    groups
+        .iter()
+        .flat_map(|group| group.iter().cycle().skip(from(group)).take(group.len()))
+        .cloned()
+        .collect()
 }
 
 /// Why a holder is left out, behind "it".
