@@ -803,6 +803,8 @@ def family_codec():
     for name, vector in (("parameters", "Parameters"), ("second moments", "Second")):
         yield case(f"query of {name}", "CODEC-3", "vectors counted otherwise", "roundtrip", type="StateQuery",
                    bytes=sample("StateQuery", vector=vector))
+    yield bad("more proofs than runs may be", "CODEC-4", "a count is believed before its items", "StatePiece",
+              fill(0, 4) + ref.le(33, 4).hex() + fill(0, 33 * 4))
     yield case("no route", "CODEC-8", "row 0 of a run with one row taken for a row of several", "roundtrip", type="Commit",
                bytes=sample("Commit", route=None))
     for name, number in (("a route to the last row", 2**64 - 1), ("a route to no row", 0)):

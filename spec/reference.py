@@ -270,6 +270,7 @@ def schema():
         "StateOffer": dict(round=u32, roots="StateRoots"),
         "StateQuery": dict(round=u32, root=digest, shard=u16, vector=("choice", "Parameters", "First", "Second", "Exponents"),
                            first=u64, count=u32),
+        "StatePiece": dict(bytes=("bytes", 2 << 20), proofs=listed("Proof", 32)),
         "DataQuery": dict(file=("choice", "Training", "HeldOut", "Tokeniser", "Parameters", "Router"), first=u64, count=u32),
     }
     enums = {
@@ -298,7 +299,7 @@ def schema():
                         Evidence=digest, Ask=signed),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
-                         Delivered=signed, Evidence="Evidence", Answer="Answered"),
+                         Delivered=signed, Evidence="Evidence", Answer="Answered", Piece="StatePiece"),
     }
     return structs, enums
 

@@ -151,6 +151,34 @@ fn a_node_that_comes_late_fetches_the_row_that_is_drawn_for_it() {
     run.check_end(&members);
 }
 
+/// STATE-11: trunk and row come from those who hold them, piece by piece. One of four holders serves false pieces: nothing of
+/// it is used, nobody is blamed, and others send the same pieces.
+#[test]
+fn a_late_node_gets_its_row_from_holders_of_which_one_lies() {
+    let text = settings(60, 0.0, 4, 1).replace(&format!("rows = {ROWS}"), "rows = 2");
+    let run = Run::routed(programs!(), &text, None, 2);
+    let mut steward = run.host();
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    let invitation = run.invite("node", 5);
+    let honest = names("node", 3);
+    let mut nodes: Vec<Process> = honest.iter().map(|name| run.join(name, &invitation, &[])).collect();
+    nodes.push(run.attack("squatter", "squat", 0, &invitation));
+    run.wait_round(4);
+    let mut late = run.join("late", &invitation, &[]);
+    for process in nodes.iter_mut().chain([&mut late, &mut watch, &mut steward]) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    let log = late.log();
+    assert!(log.contains("is left out of this fetch: it sent a false piece of the state"), "{log}");
+    // The last time it needs them all: trunk and row.
+    let fetched = log.lines().rfind(|line| line.contains(" of trunk and row ")).expect("a fetch of both");
+    let holders = fetched.split(" from ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(holders >= Some(2), "{log}");
+    assert!(run.result("late")["leaves_counted"].as_u64() > Some(0), "{log}");
+    // Members, the replay, and whoever holds everything come to one root, and nobody is banned.
+    run.check_end(&["node0", "node1", "node2", "squatter", "late", "verifier"]);
+}
+
 /// The row that a node was told to be its own, the newest word of it.
 fn row_of(node: &Process) -> Option<u16> {
     let log = node.log();

@@ -8,6 +8,7 @@ mod conduct;
 mod exchange;
 pub mod leave;
 mod own;
+mod pieces;
 mod report;
 mod server;
 mod session;

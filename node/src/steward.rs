@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use muster_core::ids::RunId;
+use muster_core::ids::{Round, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::record::Ban;
@@ -36,8 +36,9 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
-use muster_replica::{Peers, Results};
+use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
+use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -56,7 +57,7 @@ use listen::Listening;
 use presence::Connections;
 use recover::{Recovered, recover};
 use report::Reporter;
-use server::{Offers, Server};
+use server::Server;
 
 /// What is known once the steward listens.
 #[derive(Clone, Debug)]
@@ -139,6 +140,8 @@ fn assemble(
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Connections::default());
     let (stop, stopped) = watch::channel(false);
+    let replica = Arc::new(Mutex::new(replica));
+    let offers = offers(&home, &replica, &ledger)?;
     let court = Arc::new(Court {
         manifest,
         layout,
@@ -147,7 +150,8 @@ fn assemble(
         keep_aggregates,
         peers: Peers::new(endpoint),
         dataset,
-        replica: Arc::new(Mutex::new(replica)),
+        replica,
+        offers: offers.clone(),
         arithmetic,
         second,
         hoard: Arc::new(Semaphore::new(HOARD)),
@@ -163,7 +167,7 @@ fn assemble(
         results: results.clone(),
         presence: presence.clone(),
         driver: sender.clone(),
-        offers: Arc::new(Offers::new(court.replica.clone())),
+        offers,
     };
     let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
@@ -186,6 +190,16 @@ fn assemble(
         _stop: StopHearings(stop),
     };
     Ok((driver, Arc::new(server)))
+}
+
+/// What others may fetch of the state. STATE-10: after a restart its state is among it, since the results that lead there
+/// from an earlier one are gone.
+fn offers(home: &Home, replica: &Arc<Mutex<Replica>>, ledger: &Ledger) -> Outcome<Arc<Offers>> {
+    let offers = Offers::new(home.clone(), replica.clone())?;
+    if ledger.next_round() > Round(0) {
+        offers.keep_now()?;
+    }
+    Ok(Arc::new(offers))
 }
 
 /// The board, under a name by which followers tell that its notices are numbered anew.

@@ -6,8 +6,9 @@ use e2e::processes::{Process, Run, wait_for};
 use e2e::settings::Settings;
 use muster_core::codec::{Bytes, List, encode};
 use muster_core::ids::{Digest, Height, RunId};
+use muster_core::messages::offer::{StateOffer, StatePiece};
 use muster_core::messages::record::Record;
-use muster_core::messages::wire::{News, Request, Response, StateOffer};
+use muster_core::messages::wire::{News, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{ShardRoots, StateRoots};
 
@@ -43,6 +44,13 @@ fn bytes(answer: Response, change: impl FnOnce(&mut Vec<u8>)) -> Response {
     Response::Bytes(Bytes::new(bytes).expect("not longer"))
 }
 
+fn piece(answer: Response, change: impl FnOnce(&mut Vec<u8>)) -> Response {
+    let Response::Piece(StatePiece { bytes, proofs }) = answer else { return answer };
+    let mut bytes = bytes.into_inner();
+    change(&mut bytes);
+    Response::Piece(StatePiece { bytes: Bytes::new(bytes).expect("not longer"), proofs })
+}
+
 fn opened(signed: &Signed<Record>) -> Record {
     signed.verify(run_of(signed)).expect("the steward's").into_inner()
 }
@@ -53,7 +61,7 @@ fn run_of(signed: &Signed<Record>) -> RunId {
 }
 
 /// Name, lie, exit code, what is said.
-const LIES: [(&str, Lie, i32, &str); 8] = [
+const LIES: [(&str, Lie, i32, &str); 6] = [
     (
         "changed-record",
         |_, _, answer| {
@@ -113,24 +121,16 @@ const LIES: [(&str, Lie, i32, &str); 8] = [
         3,
         "the bytes that were sent are not those of the run",
     ),
-    (
-        "changed-state",
-        |_, request, answer| match request {
-            Request::State(_) => bytes(answer, |bytes| bytes[5] ^= 1),
-            _ => answer,
-        },
-        4,
-        "the offered state",
-    ),
-    (
-        "short-state",
-        |_, request, answer| match request {
-            Request::State(_) => bytes(answer, |bytes| bytes.truncate(bytes.len() - 4)),
-            _ => answer,
-        },
-        4,
-        "answered something that was not asked",
-    ),
+];
+
+/// What a steward makes of a piece of the state.
+const FALSE_PIECES: [(&str, Lie); 3] = [
+    ("changed-state", |_, _, answer| piece(answer, |bytes| bytes[5] ^= 1)),
+    ("short-state", |_, _, answer| piece(answer, |bytes| bytes.truncate(bytes.len() - 2))),
+    ("no-state", |_, request, answer| match request {
+        Request::State(_) => Response::Done,
+        _ => answer,
+    }),
 ];
 
 /// A run that is long under way, so that a newcomer needs its state.
@@ -152,6 +152,29 @@ fn a_newcomer_believes_no_ledger_state_or_text_that_was_changed() {
         assert_eq!(joiner.wait(), code, "{name}: {}", joiner.log());
         assert!(joiner.log().contains(words), "{name}: {}", joiner.log());
         assert!(!joiner.log().contains("panicked"), "{name}: {}", joiner.log());
+    }
+    assert!(run.events("ban").is_empty());
+}
+
+/// STATE-11: the state is taken from members, whatever the steward sends; from nobody where there is only the steward.
+#[test]
+fn a_newcomer_takes_the_state_of_members_and_nothing_false_of_the_steward() {
+    let (run, mut members) = under_way();
+    let joiner = |name: &str, lie: Lie| {
+        let between = Between::new(&run, name, move |me, request, answer| encode(&lie(me, request, answer)));
+        (run.join(name, &between.invitation(&run, "node"), &["--no-gossip"]), between)
+    };
+    let (mut served, _between) = joiner("served", FALSE_PIECES[0].1);
+    wait_for("a leaf that counts", || served.log().contains(" 2 of your leaves counted"));
+    assert!(served.log().contains(" MB of the model from 2 holders"), "{}", served.log());
+    served.interrupt();
+    assert_eq!(served.wait(), 130, "{}", served.log());
+    members[..2].iter_mut().for_each(Process::kill);
+    wait_for("their absence", || run.events("is not connected any more").len() >= 2);
+    for (name, lie) in FALSE_PIECES {
+        let (mut misled, _between) = joiner(name, lie);
+        assert_eq!(misled.wait(), 4, "{name}: {}", misled.log());
+        assert!(!misled.log().contains("panicked"), "{name}: {}", misled.log());
     }
     assert!(run.events("ban").is_empty());
 }

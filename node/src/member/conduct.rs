@@ -6,6 +6,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round, ShardId};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
 use muster_core::messages::call::Ask;
+use muster_core::messages::offer::StateQuery;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
@@ -73,6 +74,11 @@ pub trait NodeConduct: Send + Sync + 'static {
     /// The logits that it answers a call with, given the true ones. None: it never answers.
     fn answer(&self, _call: &AskedCall<'_>, logits: Vec<i32>) -> Option<Vec<i32>> {
         Some(logits)
+    }
+
+    /// The values of a piece of a state that it serves, given the true ones. None: it never answers.
+    fn piece(&self, _query: &StateQuery, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        Some(bytes)
     }
 
     /// Whether it stays a member now that this round is over; else it leaves for good.

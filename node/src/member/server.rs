@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::calls::Calls;
 use super::conduct::{Delay, NodeConduct};
 use super::own::Own;
+use super::pieces::Pieces;
 use crate::intake::{Intake, gathered};
 
 /// How long a request may wait for this member to see what the asker has seen.
@@ -30,6 +31,7 @@ pub(super) struct NodeContext {
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
     pub(super) calls: Calls,
+    pub(super) pieces: Pieces,
 }
 
 impl Handler for NodeContext {
@@ -41,6 +43,11 @@ impl Handler for NodeContext {
                 self.results.answer(&query).ok_or_else(|| absent("these results"))?
             }
             Request::InputBlocks(query) => self.inputs(peer, query).await?,
+            // Whoever asks: newcomers are no members yet, and STATE-12 bounds what they get.
+            Request::State(query) => {
+                let ledger = self.ledger.borrow().clone();
+                self.pieces.answer(peer, &ledger, query).await?
+            }
             // Whoever asks: the bounds of CALL-8 hold for strangers, too.
             Request::Ask(ask) => {
                 let ledger = self.ledger.borrow().clone();
@@ -113,10 +120,13 @@ fn absent(what: &str) -> Unanswered {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use muster_core::codec::List;
     use muster_core::ids::{Block, Digest, Row};
-    use muster_core::manifest::{Data, Start, Tokeniser};
     use muster_core::state::State;
+    use muster_replica::{Offers, Replica};
+    use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
 
     use super::*;
@@ -141,22 +151,29 @@ mod tests {
     async fn a_stranger_has_nothing_read_from_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let [me, steward, stranger] = [1, 2, 3].map(|name| MemberId([name; 32]));
-        let (root, held_out_root) = (Digest::default(), Digest::default());
-        let (tokeniser, start) = (Tokeniser::Bytes, Start::Drawn);
-        let data =
-            Data { root, bytes: 4096, held_out_root, held_out_bytes: 0, tokeniser, start, router: None };
+        let text = |name: &str| {
+            vec![Ok(SourceText { name: name.into(), bytes: "to muster is to gather. ".repeat(40).into() })]
+        };
+        let corpus = folder.path().join("corpus");
+        let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
+        let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
         let makers = Makers { organiser: me, steward, nonce: [0; 16] };
-        let ledger = Ledger::new(Arc::new(Settings::default().manifest(&makers, data).unwrap()));
+        let settings =
+            Settings::parse("run.toml".as_ref(), "[model]\nwidth = 8\nlayers = 1\nhidden = 12\n").unwrap();
+        let ledger = Ledger::new(Arc::new(settings.manifest(&makers, data).unwrap()));
         let layout = ledger.layout().clone();
         let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
         let failed = tokio::sync::mpsc::channel(1).0;
         let identity = Arc::new(Identity::from_secret(&[1; 32]));
         let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
         let manifest = ledger.manifest().clone();
+        let replica = Replica::genesis(manifest.clone(), dataset, 1, None).unwrap();
+        let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
         let shared = NodeContext {
             identity,
             calls,
+            pieces: Pieces::new(offers, Arc::new(HonestNode)),
             ledger: watch::channel(Arc::new(ledger)).1,
             conduct: Arc::new(HonestNode),
             intake: Arc::new(Intake::new(layout.clone(), home, failed)),

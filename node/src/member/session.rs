@@ -22,7 +22,7 @@ use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_replica::{Contact, FollowError, Follower, PeerError, Peers, fetch_dataset};
+use muster_replica::{Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset};
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
@@ -36,6 +36,7 @@ use self::prepare::{join_swarm, prepare, reach};
 use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
+use super::pieces::Pieces;
 use super::report::ResultFile;
 use super::server::NodeContext;
 use super::{End, JoinError, JoinOptions};
@@ -119,6 +120,11 @@ fn holder(
     Holder { identity, conduct, manifest, states, path }
 }
 
+/// The states that this member keeps for others.
+fn pieces(home: &Home, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> Result<Pieces, StoreError> {
+    Ok(Pieces::new(Offers::new(home.clone(), follower.replica().clone())?, conduct.clone()))
+}
+
 impl Session {
     async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
@@ -144,17 +150,18 @@ impl Session {
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
-        let layout = follower.ledger().layout().clone();
-        let calls = Calls::new(holder(&identity, &conduct, &follower, options.machine.path));
+        // Not within what follows: it would lock the replica until all of that is made.
+        let stopwatch = lock(follower.replica()).stopwatch().clone();
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
             conduct: conduct.clone(),
-            intake: Arc::new(Intake::new(layout, home.clone(), failed.clone())),
+            intake: Arc::new(Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone())),
             own: Own::new(keep),
             results: follower.results().clone(),
-            stopwatch: lock(follower.replica()).stopwatch().clone(),
-            calls,
+            stopwatch,
+            calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
+            pieces: pieces(&home, &conduct, &follower)?,
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
@@ -181,6 +188,7 @@ impl Session {
             bringing: Bringing::default(),
             evidence: Arc::default(),
             row: None,
+            announced: None,
         };
         Ok(Self { driver, follower, addresses, endpoint, queue, failures, _server: server })
     }
@@ -195,6 +203,7 @@ impl Session {
             home.write_file("result.json", report.json().as_bytes()),
             home.write_file(MANIFEST, &manifest.bytes()),
             home.save_state(replica.round(), replica.state(), replica.roots()),
+            shared.pieces.clear(),
             // The one before may be what shows a wrong root (AUDIT-13).
             home.prune_states(&|round| round == replica.round() || round.next() == replica.round()),
         ];

@@ -50,6 +50,7 @@ mod scale;
 mod slow;
 mod spoil;
 mod spread;
+mod squat;
 mod stale;
 mod stale_row;
 mod starve;
@@ -138,6 +139,7 @@ const NOT_DELIVERED: &str =
 const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
 
 const DRAINED: &str = "a row without a holder is closed until newcomers hold it";
+const UNPROVED: &str = "a false piece is refused by its proof, and comes from another holder";
 const UNANSWERED: &str = "who asks goes on with the other holders";
 
 const JAMS: &str = "who audits it recomputes all its leaves, and audits the others meanwhile";
@@ -239,6 +241,7 @@ pub const ATTACKS: &[Attack] = &[
     attack!("drag", "drag.rs", Wrong::Nothing(ANOTHER_REDUCES), |_| Arc::new(drag::Drag), experts: Some(OF_ROWS)),
     attack!("drain", "drain.rs", Wrong::Nothing(DRAINED), |campaign| Arc::new(drain::Drain { from: campaign.from }),
         experts: Some(OF_ROWS)),
+    attack!("squat", "squat.rs", Wrong::Nothing(UNPROVED), |_| Arc::new(squat::Squat), experts: Some(OF_ROWS)),
     attack!("misanswer", "misanswer.rs"("false logits"), Wrong::Answers, |_| Arc::new(misanswer::Misanswer::Turned),
         calls: true),
     attack!("old-answer", "misanswer.rs"("those of an older state"), Wrong::Answers, |_| {

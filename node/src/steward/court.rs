@@ -15,7 +15,8 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 use muster_replica::{
-    Brought, CommittedContribution, InputBlocks, InputSources, PartInputs, Peers, Replica, WantedContribution,
+    Brought, CommittedContribution, InputBlocks, InputSources, Offers, PartInputs, Peers, Replica,
+    WantedContribution,
 };
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
@@ -81,6 +82,8 @@ pub(super) struct Court {
     pub(super) peers: Peers,
     pub(super) dataset: Arc<Dataset>,
     pub(super) replica: Arc<Mutex<Replica>>,
+    /// What others may fetch of it.
+    pub(super) offers: Arc<Offers>,
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
     /// The second code path, which must agree before a ban for life.
     pub(super) second: Second,

@@ -368,6 +368,8 @@ impl StewardDriver {
         };
         self.court.home.save_state(round, &state, &roots)?;
         self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;
+        // STATE-10: what was kept for others before is of rounds that were taken back.
+        self.court.offers.keep_now()?;
         self.machine.handle(self.now(), StewardInput::States(self.court.kept_states()));
         Ok(())
     }

@@ -182,13 +182,15 @@ impl Recovery<'_> {
     }
 }
 
-/// After a round: writes a state down every [`STATE_ROUNDS`] rounds, and drops what no restart needs any more. Aggregates
+/// After a round: keeps a state for others where it is one that they may fetch; writes one down every [`STATE_ROUNDS`] rounds,
+/// and drops what no restart needs any more. Aggregates
 /// stay if the archive is to have all of them.
 ///
 /// # Errors
 /// [`Failure`] naming the file.
 pub(super) fn write_down(court: &Court) -> Outcome<()> {
     let home = &court.home;
+    court.offers.keep()?;
     let (round, state, roots, keep) = {
         let replica = lock(&court.replica);
         if !replica.round().0.is_multiple_of(STATE_ROUNDS) {

@@ -289,7 +289,7 @@ pub(super) mod tests {
     use muster_core::manifest::{Manifest, Profile};
     use muster_core::sign::Identity;
     use muster_net::endpoint::Endpoint;
-    use muster_replica::{CommittedContribution, HeldBlocks, Peers, Replica};
+    use muster_replica::{CommittedContribution, HeldBlocks, Offers, Peers, Replica};
     use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
 
@@ -334,15 +334,17 @@ pub(super) mod tests {
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Home::open(&folder.join("home")).unwrap();
+        let replica = Arc::new(Mutex::new(replica));
         let (failed, _) = tokio::sync::mpsc::channel(1);
         let court = Court {
             shelf: Arc::new(Shelf::new(layout.clone(), Arc::new(home.clone()), failed)),
             layout,
+            offers: Arc::new(Offers::new(home.clone(), replica.clone()).unwrap()),
             home,
             keep_aggregates: false,
             peers: Peers::new(Endpoint::new(manifest.run(), identity.clone())),
             dataset,
-            replica: Arc::new(Mutex::new(replica)),
+            replica,
             arithmetic: Arc::new(Mutex::new(Box::new(Exact::new(1, None).unwrap()))),
             second: Second::new(Machine::new(1, None)),
             hoard: Arc::new(Semaphore::new(HOARD)),

@@ -93,6 +93,16 @@ pub const OBJECTIONS: usize = 4096;
 pub const FAILURES: u8 = 7;
 /// Rounds in which a member must count before one of its failures is forgotten.
 pub const FORGIVING: u32 = 64;
+/// Rounds between two states that are kept for others.
+pub const OFFER_ROUNDS: u32 = 3;
+/// States that one member keeps for others.
+pub const OFFERS: usize = 2;
+/// Runs of a vector in one piece of a state: 2 MiB.
+pub const OFFER_RUNS: usize = 32;
+/// How many times a node sends one member as many bytes as it keeps of a state.
+pub const OFFER_TIMES: u64 = 2;
+/// The same for all strangers together.
+pub const OFFER_STRANGERS: u64 = 16;
 /// Logits in the answer to one call: 2 MiB.
 pub const CALL_LOGITS: usize = 1 << 19;
 /// Calls of one member that a holder answers in one round; likewise of all strangers together.

@@ -9,6 +9,7 @@ pub mod enrol;
 pub mod evidence;
 pub mod gossip;
 mod line;
+pub mod offer;
 pub mod record;
 pub mod round;
 pub mod wire;

@@ -1,7 +1,7 @@
 //! Gossip and discovery over libp2p: hints, which nobody waits for (CHAN-11).
 //!
 //! A run has a swarm of its own: two gossiped topics, and a Kademlia table in which members say where their Muster
-//! channel can be dialled. Peers are strangers, also those with a member's key; what they send is given on only when
+//! channel can be dialled, and which row of experts they hold. Peers are strangers, also those with a member's key; what they send is given on only when
 //! the caller's [`Sieve`] accepts it, and a peer that keeps sending what it rejects is shut out. Everything here may be
 //! late, lost or withheld; nothing here can be forged.
 
@@ -10,6 +10,7 @@ mod behaviour;
 mod command;
 mod driver;
 mod neighbourhood;
+mod registry;
 mod sieve;
 mod standing;
 mod whereabouts;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use libp2p::PeerId;
 use muster_core::codec::encode;
 use muster_core::error::Misuse;
-use muster_core::ids::{MemberId, RunId};
+use muster_core::ids::{MemberId, Row, RunId};
 use muster_core::limits;
 use muster_core::messages::gossip::Whereabouts;
 use muster_core::sign::{Identity, Signed, Verified};
@@ -112,6 +113,20 @@ impl Gossip {
         let (answer, answered) = oneshot::channel();
         self.commands.try_send(SwarmCommand::Find(member, answer)).ok()?;
         time::timeout(patience, answered).await.ok()?.ok()
+    }
+
+    /// Says in the table that this member holds a row, or none, from now on and whenever somebody new is met.
+    pub fn hold(&self, row: Option<Row>) -> bool {
+        self.commands.try_send(SwarmCommand::Hold(row)).is_ok()
+    }
+
+    /// The peers that say they hold a row, as far as they are asked within `patience`. Anybody in the table may name others.
+    pub async fn holders(&self, row: Row, patience: Duration) -> Vec<MemberId> {
+        let (answer, answered) = oneshot::channel();
+        if self.commands.try_send(SwarmCommand::Holders(row, answer)).is_err() {
+            return Vec::new();
+        }
+        time::timeout(patience, answered).await.ok().and_then(Result::ok).unwrap_or_default()
     }
 
     /// Connects to one more peer; a multiaddress that cannot be read is left out.

@@ -13,7 +13,7 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, PeerId, StreamProtocol, Swarm, SwarmBuilder, noise, tcp, yamux};
 use muster_core::codec::{List, Text, encode};
-use muster_core::ids::{Digest, MemberId, RunId};
+use muster_core::ids::{Digest, MemberId, Row, RunId};
 use muster_core::limits::GOSSIP_BYTES;
 use muster_core::messages::gossip::Whereabouts;
 use muster_core::sign::{Identity, Signed};
@@ -324,6 +324,31 @@ impl Table {
 
 fn key(member: &Identity) -> Vec<u8> {
     [RUN.0.0, member.id().0].concat()
+}
+
+/// Asks until those who say that they hold a row are these.
+async fn held(node: &Node, row: u16, by: &[u8]) {
+    let mut wanted: Vec<MemberId> = by.iter().map(|secret| member(*secret).id()).collect();
+    wanted.sort();
+    let asking = async {
+        while node.gossip.holders(Row(row), PATIENCE).await != wanted {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    soon(asking).await;
+}
+
+/// STATE-13: members that say they hold a row are found under it, as long as they say so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_a_row_is_found_by_its_row() {
+    let hub = node(2, &[]).await;
+    let (one, moving) = (node(1, &hub.own()).await, node(4, &hub.own()).await);
+    let asking = node(3, &hub.own()).await;
+    assert!(one.gossip.hold(Some(Row(3))) && moving.gossip.hold(Some(Row(3))));
+    held(&asking, 3, &[1, 4]).await;
+    held(&asking, 4, &[]).await;
+    assert!(moving.gossip.hold(Some(Row(5))));
+    held(&asking, 5, &[4]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

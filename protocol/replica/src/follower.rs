@@ -2,6 +2,7 @@
 
 mod catch_up;
 mod error;
+mod fetch;
 mod proofs;
 
 use std::collections::VecDeque;

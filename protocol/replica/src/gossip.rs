@@ -2,11 +2,12 @@
 //!
 //! A run works without: everything here is pulled or asked for on a channel as well.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::codec::encode;
-use muster_core::ids::{Digest, MemberId, RunId};
+use muster_core::ids::{Digest, MemberId, Row, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::lock::lock;
@@ -132,6 +133,16 @@ impl Gossiping {
     /// Where a member says that it can be dialled, looked up for `patience` at most.
     pub async fn find(&self, member: MemberId, patience: Duration) -> Option<Vec<String>> {
         find(&self.gossip, member, patience).await
+    }
+
+    /// Says in the table that this member holds a row, or none.
+    pub fn hold(&self, row: Option<Row>) {
+        self.gossip.hold(row);
+    }
+
+    /// Who is said to hold a row, as far as it is found out within `patience`. Anybody may say so.
+    pub async fn holders(&self, row: Row, patience: Duration) -> BTreeSet<MemberId> {
+        self.gossip.holders(row, patience).await.into_iter().collect()
     }
 
     /// Multiaddresses at which the swarm can be dialled, once it listens.

@@ -236,7 +236,7 @@ impl Peers {
     }
 
     /// The first good answer. Who was late shortly before is asked last.
-    async fn in_turn<T, F>(
+    pub(crate) async fn in_turn<T, F>(
         &self,
         contacts: &[Contact],
         patience: Duration,
@@ -289,7 +289,11 @@ impl Peers {
 /// delay, and the others have them, too.
 pub fn patience(layout: &Layout, blocks: &[Block]) -> Duration {
     let values = blocks.iter().filter_map(|block| layout.block(*block)).map(|block| block.range.len());
-    let bytes = 4 * values.sum::<usize>() as u64;
+    patience_for(4 * values.sum::<usize>() as u64)
+}
+
+/// The same for so many bytes.
+pub(crate) fn patience_for(bytes: u64) -> Duration {
     SOON + Duration::from_micros(bytes.saturating_mul(1_000_000) / SLOWEST)
 }
 

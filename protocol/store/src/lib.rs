@@ -10,7 +10,7 @@
 //! | `format`, `lock` | marks the directory; keeps a second process out | there |
 //! | `*.key`, `ticket` | secrets, for the owner only | there |
 //! | `journal.redb` | ledger, votes, notes | there |
-//! | `states/`, `updates/` | states and aggregates by round | there |
+//! | `states/`, `updates/` | states and aggregates by round; states for others to fetch (`.offer`) may be lost | there |
 //! | `exhibits/`, `evidence/` | what convicted members left | there |
 //! | `contributions/` | blocks of recent rounds | may be lost, never wrong |
 
@@ -21,6 +21,7 @@ pub mod error;
 mod files;
 pub mod home;
 pub mod journal;
+pub mod offers;
 pub mod reading;
 pub mod secrets;
 pub mod states;

@@ -17,19 +17,19 @@ use crate::home::{Home, STATES, UPDATES};
 
 const FIRST_LINE: &[u8; 15] = b"muster state 2\n";
 /// Values that are converted at a time.
-const PIECE: usize = 1 << 16;
-const ADVICE: &str = "delete it, it will be computed or fetched again";
+pub(crate) const PIECE: usize = 1 << 16;
+pub(crate) const ADVICE: &str = "delete it, it will be computed or fetched again";
 
 /// What stands before the vectors of a state, behind the first line, a checksum and its length.
 #[derive(BorshSerialize, BorshDeserialize)]
-struct Header {
-    round: Round,
-    roots: StateRoots,
+pub(crate) struct Header {
+    pub(crate) round: Round,
+    pub(crate) roots: StateRoots,
     /// The shards that it holds, and their sizes.
-    shards: Vec<(ShardId, ShardSize)>,
-    exponents: Vec<i16>,
+    pub(crate) shards: Vec<(ShardId, ShardSize)>,
+    pub(crate) exponents: Vec<i16>,
     /// Values of each vector.
-    values: u64,
+    pub(crate) values: u64,
 }
 
 impl Home {
@@ -192,7 +192,7 @@ pub(crate) fn load_whole(path: &Path, round: Round) -> Result<(State, StateRoots
 
 /// The vectors of a state that a file holds.
 #[derive(Clone, Copy, PartialEq)]
-enum Vectors {
+pub(crate) enum Vectors {
     Parameters,
     All,
 }
@@ -263,7 +263,7 @@ pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
     Ok(rounds)
 }
 
-fn header(round: Round, state: &State, roots: &StateRoots) -> Header {
+pub(crate) fn header(round: Round, state: &State, roots: &StateRoots) -> Header {
     Header {
         round,
         roots: roots.clone(),
@@ -274,13 +274,18 @@ fn header(round: Round, state: &State, roots: &StateRoots) -> Header {
 }
 
 fn write_state(path: &Path, care: Care, header: Header, vectors: &[&[f32]]) -> Result<()> {
-    let header = files::seal(STATES, &encode(&header));
     files::write(path, care, |file| {
-        file.write_all(FIRST_LINE)?;
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(&header)?;
+        write_header(file, &header)?;
         vectors.iter().try_for_each(|values| write_reals(file, values))
     })
+}
+
+/// What a file begins with, before its vectors.
+pub(crate) fn write_header(file: &mut dyn Write, header: &Header) -> io::Result<()> {
+    let header = files::seal(STATES, &encode(header));
+    file.write_all(FIRST_LINE)?;
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(&header)
 }
 
 fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
@@ -288,11 +293,13 @@ fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
     values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))
 }
 
-/// Reads a state of exactly the file's length; the vectors are still to be checked.
-fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
-    let damaged = |cause: &str| io::Error::new(io::ErrorKind::InvalidData, cause);
-    let bytes = file.metadata()?.len();
-    let mut file = BufReader::new(file);
+/// An error that says what is damaged.
+pub(crate) fn damaged(cause: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, cause)
+}
+
+/// Reads what a file of exactly this length begins with; and how many bytes that is.
+pub(crate) fn read_header(file: &mut dyn Read, bytes: u64, vectors: Vectors) -> io::Result<(Header, u64)> {
     let mut first_line = [0; FIRST_LINE.len()];
     file.read_exact(&mut first_line)?;
     let mut length = [0; 8];
@@ -313,6 +320,15 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     if of_values.and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
         return Err(damaged("it has another length"));
     }
+    Ok((header, before + length))
+}
+
+/// Reads a state of exactly the file's length; the vectors are still to be checked.
+fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
+    let bytes = file.metadata()?.len();
+    let mut file = BufReader::new(file);
+    let header = read_header(&mut file, bytes, vectors)?.0;
+    let moments = if vectors == Vectors::All { header.values } else { 0 };
     let held = header.shards.iter();
     let shard = |(id, size): &(ShardId, ShardSize)| Some(header.roots.shard(*id)?.shard(*id, *size));
     let shards = held.map(shard).collect::<Option<_>>();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use muster_core::limits::OFFERS;
 use muster_core::manifest::Manifest;
 
 use crate::member::{JoinError, JoinOptions};
@@ -17,7 +18,7 @@ pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<()
     let files = manifest.data.all_bytes();
     let need = files
         .saturating_add(rounds.saturating_mul(round_bytes(manifest)))
-        .saturating_add(state_bytes(manifest));
+        .saturating_add(state_bytes(manifest).saturating_mul(1 + OFFERED));
     if need > most {
         return Err(JoinError::Environment(format!(
             "this run takes about {} GiB of disk, --max-disk allows {}; allow more, or join another run",
@@ -34,7 +35,8 @@ pub(super) fn check_round(options: &JoinOptions, manifest: &Manifest) -> Result<
     let folder = &options.data_dir;
     let journal = fs::metadata(folder.join(JOURNAL)).map_or(0, |journal| taken(&journal));
     let used = used(folder);
-    let growth = [journal / 2, round_bytes(manifest), state_bytes(manifest)];
+    // The last state, and one that is written for others.
+    let growth = [journal / 2, round_bytes(manifest), state_bytes(manifest), state_bytes(manifest)];
     if growth.into_iter().fold(used, u64::saturating_add) <= most {
         return Ok(());
     }
@@ -47,12 +49,15 @@ pub(super) fn check_round(options: &JoinOptions, manifest: &Manifest) -> Result<
     )))
 }
 
+/// States on disk for others at most: those that are kept, and the next one, which is written aside (STATE-10).
+const OFFERED: u64 = OFFERS as u64 + 1;
+
 /// What a round adds: the member's own contribution, and its share of all others'.
 fn round_bytes(manifest: &Manifest) -> u64 {
     manifest.model.parameters().saturating_mul(4 * 2)
 }
 
-/// What a membership leaves behind: the last state, with its moments.
+/// A state with its moments: one is left behind by a membership.
 fn state_bytes(manifest: &Manifest) -> u64 {
     manifest.model.parameters().saturating_mul(4 * 3)
 }

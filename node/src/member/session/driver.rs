@@ -77,6 +77,8 @@ pub(super) struct NodeDriver {
     pub(super) evidence: Arc<OnceLock<String>>,
     /// The row that the volunteer was told of.
     pub(super) row: Option<Row>,
+    /// The row that the swarm was told of.
+    pub(super) announced: Option<Row>,
 }
 
 /// Parcels under way, and since when there are any.
@@ -149,6 +151,8 @@ impl NodeDriver {
         let ledger = Arc::new(follower.ledger().clone());
         // The server first: what the machine says next makes others ask here.
         self.ledgers.send_replace(ledger.clone());
+        self.shared.pieces.keep();
+        self.announce_row(&ledger);
         self.progress.gathering(&ledger);
         self.steward = follower.steward().clone();
         self.handle(NodeInput::Followed {
@@ -167,6 +171,20 @@ impl NodeDriver {
                     }
                 }
             }
+        }
+    }
+
+    /// Says in the swarm's table which row this member serves, once that changes. A hint: whoever fetches it tries this member
+    /// first.
+    fn announce_row(&mut self, ledger: &Ledger) {
+        let me = ledger.member(&self.me()).filter(|member| !member.addresses.is_empty());
+        let holding = me.and_then(|member| member.holding).filter(|holding| holding.ready);
+        let row = holding.map(|holding| holding.row);
+        if row != self.announced
+            && let Some(gossip) = &self.gossip
+        {
+            gossip.hold(row);
+            self.announced = row;
         }
     }
 

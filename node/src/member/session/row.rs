@@ -3,7 +3,7 @@
 use muster_core::ids::{Row, ShardId};
 use muster_core::layout::Layout;
 use muster_core::manifest::Model;
-use muster_core::messages::wire::StateVector;
+use muster_core::messages::offer::StateVector;
 
 /// What is known of a node's row.
 pub(super) struct OwnRow<'a> {

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Row, RunId};
-use muster_core::ledger::{Ledger, Member, Standing};
+use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::call::{Answer, Ask, logits_digest};
-use muster_core::messages::enrol::Role;
 use muster_core::messages::wire::{Answered, Request, Response};
 use muster_core::sign::Signed;
-use muster_replica::{Contact, PeerError, Peers, contact};
+use muster_replica::{Contact, PeerError, Peers, contact, holders};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -186,12 +185,10 @@ impl Holders {
 
     /// Whoever can be asked about a row: nodes at work that can be dialled, and hold it.
     pub(super) fn of(&self, ledger: &Ledger, row: Row) -> Vec<Contact> {
-        let nodes = ledger.members().iter().filter(|member| {
-            let at_work = member.role == Role::Node && member.standing == Standing::Active;
-            let asked = member.id != self.me && !self.out.contains(&member.id);
-            at_work && asked && !member.addresses.is_empty() && holds(ledger, member, row)
-        });
-        nodes.filter_map(|member| contact(ledger, &member.id)).collect()
+        // CALL-13: of the newest state.
+        let all = holders(ledger, newest(ledger).rows, Some(row));
+        let asked = all.filter(|member| member.id != self.me && !self.out.contains(&member.id));
+        asked.filter_map(|member| contact(ledger, &member.id)).collect()
     }
 
     /// A call that nobody was asked yet.
@@ -231,13 +228,6 @@ impl Holders {
             let _ = sender.send((call, holder.member, reply)).await;
         });
     }
-}
-
-/// CALL-13: whether a node holds a row of the newest state: every node does, while there is one or none were dealt; later the
-/// nodes that are ready with it.
-fn holds(ledger: &Ledger, member: &Member, row: Row) -> bool {
-    let all = newest(ledger).rows == 1 || !ledger.has_dealt_rows();
-    all || member.holding.is_some_and(|holding| holding.ready && holding.row == row)
 }
 
 /// CALL-9: only an answer that the holder itself has signed, to this very question, over these very logits, counts: nothing

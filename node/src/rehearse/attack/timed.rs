@@ -6,6 +6,7 @@ use std::time::Duration;
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
+use muster_core::messages::offer::StateQuery;
 use muster_core::messages::round::Commit;
 use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
@@ -69,6 +70,10 @@ impl NodeConduct for Timed {
 
     fn answer(&self, call: &AskedCall<'_>, logits: Vec<i32>) -> Option<Vec<i32>> {
         self.at(call.ask.round).answer(call, logits)
+    }
+
+    fn piece(&self, query: &StateQuery, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        self.at(query.round).piece(query, bytes)
     }
 
     fn stays(&self, round: Round) -> bool {

@@ -1,9 +1,7 @@
 //! Requests and responses on one channel. Who asks is known from the handshake.
 
-use borsh::{BorshDeserialize, BorshSerialize};
-
 use crate::codec::{Bytes, List, Text};
-use crate::ids::{Block, Digest, Height, MemberId, Round, ShardId};
+use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
@@ -13,12 +11,12 @@ use crate::messages::audit::{
 use crate::messages::call::{Answer, Ask};
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Ready, Return};
 use crate::messages::evidence::Evidence;
+use crate::messages::offer::{StateOffer, StatePiece, StateQuery};
 use crate::messages::record::Record;
 use crate::messages::round::{
     Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt,
 };
 use crate::sign::Signed;
-use crate::state::StateRoots;
 use crate::{limits, wire};
 
 /// Bulk bytes of one answer: at most this, so that a message stays below [`limits::MESSAGE_BYTES`].
@@ -49,7 +47,7 @@ wire! {
         InputBlocks(InputQuery),
         /// The newest state that can be fetched whole. From the steward.
         StateOffer,
-        /// A piece of the offered state. From the steward.
+        /// A piece of a state that is kept for others. From a node that holds the shard, or the steward.
         State(StateQuery),
         /// Bytes of a committed file. From the steward.
         Data(DataQuery),
@@ -91,6 +89,8 @@ wire! {
         Evidence(Evidence),
         /// What follows the text.
         Answer(Answered),
+        /// Values of a state, with proofs.
+        Piece(StatePiece),
     }
 }
 
@@ -226,59 +226,6 @@ wire! {
         pub member: MemberId,
         /// Blocks, at most [`BULK_BYTES`] of values.
         pub blocks: List<Block, 1024>,
-    }
-}
-
-wire! {
-    /// A state that can be fetched.
-    pub struct StateOffer {
-        /// The state before this round.
-        pub round: Round,
-        /// Its roots, sealed in the ledger.
-        pub roots: StateRoots,
-    }
-}
-
-wire! {
-    /// A piece of a state.
-    pub struct StateQuery {
-        /// Which state: that before this round.
-        pub round: Round,
-        /// Its root.
-        pub root: Digest,
-        /// Which shard of it.
-        pub shard: ShardId,
-        /// Which vector of that.
-        pub vector: StateVector,
-        /// First value.
-        pub first: u64,
-        /// Values, at most [`BULK_BYTES`] in bytes.
-        pub count: u32,
-    }
-}
-
-/// A vector of a shard, as little-endian values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum StateVector {
-    /// `f32` a coefficient.
-    Parameters,
-    /// `f32` a coefficient.
-    First,
-    /// `f32` a coefficient.
-    Second,
-    /// `i16` a tensor.
-    Exponents,
-}
-
-impl StateVector {
-    /// Bytes of a value.
-    pub fn value_bytes(self) -> usize {
-        match self {
-            Self::Parameters | Self::First | Self::Second => 4,
-            Self::Exponents => 2,
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use muster_core::coins::{CoinOpening, CoinTerms};
 use muster_core::error::Reject;
 use muster_core::manifest::{self, Admission, Manifest, Model};
 use muster_core::merkle::Proof;
-use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
 use muster_core::sign::Signed;
 use muster_core::state::StateRoots;
 
@@ -138,8 +138,9 @@ reencoder!(
     wire::PutBlocks,
     wire::BlockQuery,
     wire::InputQuery,
-    wire::StateOffer,
-    wire::StateQuery,
+    offer::StateOffer,
+    offer::StateQuery,
+    offer::StatePiece,
     wire::DataQuery,
 );
 
@@ -186,7 +187,7 @@ variants! {
         State, Data, Checked, CloseTree, Evidence, Ask,
     }
     wire::Response {
-        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence, Answer,
+        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence, Answer, Piece,
     }
 }
 

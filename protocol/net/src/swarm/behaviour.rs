@@ -14,6 +14,7 @@ use muster_core::ids::RunId;
 use muster_core::limits;
 use muster_core::sign::Identity;
 
+use super::registry::PROVIDERS;
 use super::sieve::Topic;
 use super::whereabouts::ENTRY_BYTES;
 use crate::error::NetError;
@@ -102,9 +103,9 @@ impl Behaviour {
             // An entry for each member: `EventLoop::keep` takes none of anybody else.
             max_records: limits::MEMBERS,
             max_value_bytes: ENTRY_BYTES,
-            // Provider records have no use here, so that strangers cannot store any.
-            max_providers_per_key: 0,
-            max_provided_keys: 0,
+            // `EventLoop::keep_holder` takes none but members, for rows of the run.
+            max_providers_per_key: PROVIDERS,
+            max_provided_keys: limits::ROWS.into(),
         };
         let identify =
             identify::Config::new("/muster/1".into(), keypair.public()).with_agent_version("muster".into());
@@ -150,7 +151,8 @@ fn kademlia(run: RunId) -> kad::Config {
         .set_query_timeout(QUERY)
         .set_record_ttl(Some(ENTRY_LIFE))
         .set_publication_interval(Some(ENTRY_RENEWAL))
-        .set_provider_publication_interval(None)
+        .set_provider_record_ttl(Some(2 * ENTRY_RENEWAL))
+        .set_provider_publication_interval(Some(ENTRY_RENEWAL))
         .set_caching(kad::Caching::Disabled);
     config
 }

@@ -1,15 +1,17 @@
 //! The one task that drives a swarm. No rules of the protocol: the sieve has them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use libp2p::futures::StreamExt;
 use libp2p::gossipsub::{self, MessageAcceptance, PublishError};
 use libp2p::kad::store::RecordStore;
-use libp2p::kad::{self, GetRecordOk, InboundRequest, QueryId, QueryResult, Quorum, RecordKey};
+use libp2p::kad::{
+    self, GetProvidersOk, GetRecordOk, InboundRequest, QueryId, QueryResult, Quorum, RecordKey,
+};
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, PeerId, Swarm, identify};
-use muster_core::ids::{MemberId, RunId};
+use muster_core::ids::{MemberId, Row, RunId};
 use muster_core::limits;
 use muster_core::messages::gossip::Whereabouts;
 use muster_core::sign::Verified;
@@ -22,7 +24,7 @@ use super::command::SwarmCommand;
 use super::neighbourhood::Neighbourhood;
 use super::sieve::{Sieve, Topic, Validity};
 use super::standing::Reputation;
-use super::{address, whereabouts};
+use super::{address, registry, whereabouts};
 
 /// Time between two looks at what waits.
 const TICK: Duration = Duration::from_secs(1);
@@ -57,7 +59,13 @@ pub(super) struct EventLoop {
     waiting: VecDeque<(Topic, Vec<u8>)>,
     standing: Reputation,
     searches: HashMap<QueryId, Search>,
+    /// Look-ups of a row's holders, and who was found.
+    registry: HashMap<QueryId, (BTreeSet<MemberId>, oneshot::Sender<Vec<MemberId>>)>,
     met: BTreeMap<PeerId, Multiaddr>,
+    /// The row that this member says it holds, and whether it is to be said again.
+    row: Option<Row>,
+    row_due: bool,
+    providing: Option<QueryId>,
     /// This member's entry, and whether it is to be put into the table again.
     entry: Option<Vec<u8>>,
     due: bool,
@@ -84,7 +92,11 @@ impl EventLoop {
             waiting: VecDeque::new(),
             standing: Reputation::default(),
             searches: HashMap::new(),
+            registry: HashMap::new(),
             met: BTreeMap::new(),
+            row: None,
+            row_due: false,
+            providing: None,
             entry: None,
             due: false,
             putting: None,
@@ -135,6 +147,22 @@ impl EventLoop {
                     self.searches.insert(query, Search { member, best: None, answer });
                 }
             }
+            SwarmCommand::Hold(row) => {
+                if let Some(before) = std::mem::replace(&mut self.row, row).filter(|_| self.row != row) {
+                    let key = registry::key(self.run, before);
+                    self.swarm.behaviour_mut().kad.stop_providing(&key);
+                }
+                self.row_due = true;
+                self.provide();
+            }
+            SwarmCommand::Holders(row, answer) => {
+                self.registry.retain(|_, (_, answer)| !answer.is_closed());
+                if self.registry.len() < SEARCHES {
+                    let key = registry::key(self.run, row);
+                    let query = self.swarm.behaviour_mut().kad.get_providers(key);
+                    self.registry.insert(query, (BTreeSet::new(), answer));
+                }
+            }
             SwarmCommand::Dial(text) => self.dial(&text),
         }
     }
@@ -143,6 +171,7 @@ impl EventLoop {
         self.ticks = self.ticks.wrapping_add(1);
         self.publish();
         self.announce();
+        self.provide();
         // A swarm that was parted joins again through the peers that its members began with.
         let lonely = self.swarm.network_info().num_peers() == 0;
         if self.ticks.is_multiple_of(if lonely { LONELY } else { REACH }) {
@@ -180,6 +209,16 @@ impl EventLoop {
         match self.swarm.behaviour_mut().kad.put_record(record, Quorum::One) {
             Ok(query) => self.putting = Some(query),
             Err(error) => debug!(?error, "this member's entry was not kept"),
+        }
+    }
+
+    /// Says in the table which row this member holds, one attempt at a time.
+    fn provide(&mut self) {
+        let Some(row) = self.row.filter(|_| self.row_due && self.providing.is_none()) else { return };
+        self.row_due = false;
+        match self.swarm.behaviour_mut().kad.start_providing(registry::key(self.run, row)) {
+            Ok(query) => self.providing = Some(query),
+            Err(error) => debug!(?error, "this member's row was not announced"),
         }
     }
 
@@ -272,16 +311,30 @@ impl EventLoop {
             } => {
                 self.keep(record);
             }
+            kad::Event::InboundRequest { request: InboundRequest::AddProvider { record: Some(record) } } => {
+                self.keep_holder(record);
+            }
             // Whoever is new may be nearest to the entry, and is then where others look for it.
-            kad::Event::RoutingUpdated { is_new_peer: true, .. } => self.due = true,
+            kad::Event::RoutingUpdated { is_new_peer: true, .. } => (self.due, self.row_due) = (true, true),
             kad::Event::OutboundQueryProgressed { id, result, step, .. } => {
+                if let QueryResult::GetProviders(Ok(GetProvidersOk::FoundProviders { providers, .. })) =
+                    &result
+                    && let Some((found, _)) = self.registry.get_mut(&id)
+                {
+                    let room = registry::PROVIDERS.saturating_sub(found.len());
+                    found.extend(providers.iter().filter_map(registry::member).take(room));
+                }
+                if step.last
+                    && let Some((found, answer)) = self.registry.remove(&id)
+                {
+                    let _ = answer.send(found.into_iter().collect());
+                }
                 if let QueryResult::GetRecord(Ok(GetRecordOk::FoundRecord(found))) = &result {
                     self.found(id, &found.record);
                 }
                 if step.last {
-                    if self.putting == Some(id) {
-                        self.putting = None;
-                    }
+                    self.putting.take_if(|putting| *putting == id);
+                    self.providing.take_if(|providing| *providing == id);
                     let search = self.searches.remove(&id);
                     if let Some((best, answer)) =
                         search.and_then(|search| Some((search.best?, search.answer)))
@@ -309,6 +362,21 @@ impl EventLoop {
         // The newer one stays: whoever repeats an old statement would lead others to where a member was.
         if held.is_none_or(|held| held.time < said.time) && store.put(record).is_err() {
             debug!("the table is full");
+        }
+    }
+
+    /// STATE-13: keeps a member's word that it holds a row. libp2p takes it from that very peer alone.
+    fn keep_holder(&mut self, mut record: kad::ProviderRecord) {
+        // Keys cost nothing, and so do rows that there are not.
+        let known = registry::member(&record.provider).is_some_and(|member| self.sieve.knows(&member));
+        if !known || !registry::is_row(self.run, &record.key) {
+            debug!("a holder of a row was not kept");
+            return;
+        }
+        // The ledger says where members are; others would dial whatever stands here. Who is in the routing table is passed on.
+        record.addresses.clear();
+        if self.swarm.behaviour_mut().kad.store_mut().add_provider(record).is_err() {
+            debug!("the table of rows is full");
         }
     }
 

@@ -1,19 +1,19 @@
 //! Taking the sealed steps of the state: from the results where they are still at hand, else by fetching a whole state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Height, Part, Round, ShardId};
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, ShardId};
 use muster_core::ledger::Event;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
-use muster_core::messages::wire::{
-    BULK_BYTES, Notice, Request, Response, StateOffer, StateQuery, StateVector,
-};
-use muster_core::state::{ShardStep, State, StateRoots, Update, reals};
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::state::{ShardStep, StateRoots, Update};
 use tokio::task::JoinSet;
 
+use super::fetch::StateFetch;
 use super::{FollowError, Follower};
 use crate::peers::PeerError;
 use crate::results::WantedValues;
@@ -22,6 +22,8 @@ use crate::stopwatch::Phase;
 /// Tries to fetch a part's values before its round is over, and the pause between two: the steward may have them later.
 const FETCHES: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long the swarm is asked who holds a row.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -226,7 +228,10 @@ impl Follower {
             return Ok(false);
         }
         tracing::info!("fetching the state before round {}", offer.round);
-        let state = match self.download(&offer).await {
+        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
+        let hinted = self.said_to_hold(&wanted).await;
+        let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer, hinted };
+        let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
             Ok(state) => state,
             Err(error) => return later(error),
         };
@@ -237,61 +242,18 @@ impl Follower {
         lock(&self.replica).replace(state, offer.roots, offer.round);
         Ok(true)
     }
-
-    /// Fetches the shards that the replica is to hold.
-    async fn download(&self, offer: &StateOffer) -> Result<State, PeerError> {
-        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
-        let mut state = State::default();
-        for shard in wanted {
-            let layout = self.ledger.layout();
-            let (Some(range), Some(roots)) = (layout.shard(shard), offer.roots.shard(shard)) else {
-                return Err(PeerError::Unexpected);
-            };
-            let size = range.size();
-            let vector = |vector, count| ShardVector { shard, vector, count };
-            let exponents = self.vector(offer, vector(StateVector::Exponents, size.tensors)).await?;
-            state.exponents.extend(exponents.as_chunks().0.iter().map(|two| i16::from_le_bytes(*two)));
-            let vectors = [
-                (StateVector::Parameters, &mut state.parameters),
-                (StateVector::First, &mut state.first),
-                (StateVector::Second, &mut state.second),
-            ];
-            for (name, values) in vectors {
-                values.extend(reals(&self.vector(offer, vector(name, size.coefficients)).await?));
-            }
-            state.shards.push(roots.shard(shard, size));
-        }
-        Ok(state)
-    }
-
-    /// Fetches one vector of a shard, piece by piece.
-    async fn vector(&self, offer: &StateOffer, wanted: ShardVector) -> Result<Vec<u8>, PeerError> {
-        let ShardVector { shard, vector, count: length } = wanted;
-        let (size, mut bytes) = (vector.value_bytes(), Vec::new());
-        while bytes.len() < length * size {
-            let first = bytes.len() / size;
-            let count = (length - first).min(BULK_BYTES / size) as u32;
-            let (round, root) = (offer.round, offer.roots.root());
-            let query = StateQuery { round, root, shard, vector, first: first as u64, count };
-            let Response::Bytes(piece) = self.peers.ask(&self.steward, &Request::State(query)).await? else {
-                return Err(PeerError::Unexpected);
-            };
-            // Otherwise a short answer would be asked for without end, and a long one would fill the memory.
-            if piece.len() != count as usize * size {
-                return Err(PeerError::Unexpected);
-            }
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes)
-    }
 }
 
-/// A vector of a shard of a state.
-struct ShardVector {
-    shard: ShardId,
-    vector: StateVector,
-    /// Its values.
-    count: usize,
+impl Follower {
+    /// Who says in the swarm's table that it holds the one row of these shards. Hints: they are tried first.
+    async fn said_to_hold(&self, shards: &[ShardId]) -> BTreeSet<MemberId> {
+        let mut rows = shards.iter().filter_map(|shard| shard.row());
+        match (&self.gossip, rows.next(), rows.next()) {
+            (Some(gossip), Some(row), None) => gossip.holders(row, LOOK).await,
+            // Whoever holds all rows has somebody to ask for each of them.
+            _ => BTreeSet::new(),
+        }
+    }
 }
 
 /// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.

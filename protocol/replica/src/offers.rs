@@ -1,0 +1,242 @@
+//! States on disk that others may fetch: written beside the work, served with a proof for each run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use muster_core::codec::{Bytes, List};
+use muster_core::error::Misuse;
+use muster_core::ids::{Digest, MemberId, Round, ShardId};
+use muster_core::layout::ShardSize;
+use muster_core::limits::{CHUNK_COEFFICIENTS, OFFER_RUNS, OFFER_STRANGERS, OFFER_TIMES, OFFERS};
+use muster_core::lock::lock;
+use muster_core::merkle::{self, Tree};
+use muster_core::messages::offer::{StateOffer, StatePiece, StateQuery, StateVector, is_offered};
+use muster_core::state::{State, real_bytes};
+use muster_net::serve::Unanswered;
+use muster_store::error::StoreError;
+use muster_store::home::Home;
+use muster_store::offers::{OfferFile, OfferHead};
+
+use crate::replica::Replica;
+
+/// Who asks, and how much of a state it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Whoever asks the steward, which somebody has to ask in the end. Its connections are bounded.
+    Anybody,
+    /// A member of the run, which asks a node.
+    Member(MemberId),
+    /// Anybody else who asks a node. Keys cost nothing, so that all strangers count as one.
+    Stranger,
+}
+
+/// The states that a member keeps for others (STATE-10).
+pub struct Offers {
+    home: Home,
+    replica: Arc<Mutex<Replica>>,
+    held: Mutex<VecDeque<Arc<Kept>>>,
+    /// One state is written at a time.
+    writing: Mutex<()>,
+    /// Whether the last state had moved on before it was written.
+    missed: AtomicBool,
+}
+
+/// A state that is kept.
+struct Kept {
+    offer: StateOffer,
+    root: Digest,
+    file: OfferFile,
+    /// Made of the file once somebody asks.
+    trees: Mutex<BTreeMap<(ShardId, StateVector), Arc<Tree>>>,
+    /// Bytes sent, by member; all strangers are one.
+    sent: Mutex<BTreeMap<Option<MemberId>, u64>>,
+}
+
+impl Offers {
+    /// None yet: what another process left in this home is dropped.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn new(home: Home, replica: Arc<Mutex<Replica>>) -> Result<Self, StoreError> {
+        home.prune_offers(&|_| false)?;
+        let (held, writing, missed) = Default::default();
+        Ok(Self { home, replica, held, writing, missed })
+    }
+
+    /// Whether the replica's state is one that others may fetch, and is neither kept yet nor being written.
+    pub fn is_due(&self) -> bool {
+        let round = lock(&self.replica).round();
+        is_offered(round) && !self.has(round) && self.writing.try_lock().is_ok()
+    }
+
+    fn has(&self, round: Round) -> bool {
+        lock(&self.held).iter().any(|kept| kept.offer.round == round)
+    }
+
+    /// Keeps the replica's state if it is due; blocks until it is written. Where the state moves on before that, nothing of
+    /// it is kept, and the next one is written in one go, with the replica locked.
+    ///
+    /// # Errors
+    /// What the system reports, above all a full disk. What was kept before is still there.
+    pub fn keep(&self) -> Result<(), StoreError> {
+        if self.is_due() { self.keep_now() } else { Ok(()) }
+    }
+
+    /// Keeps the replica's state, whichever it is; blocks until it is written.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub fn keep_now(&self) -> Result<(), StoreError> {
+        let _one = lock(&self.writing);
+        let (head, offer) = {
+            let replica = lock(&self.replica);
+            let (round, roots) = (replica.round(), replica.roots());
+            if self.has(round) {
+                return Ok(());
+            }
+            (OfferHead::of(round, replica.state(), roots), StateOffer { round, roots: roots.clone() })
+        };
+        let whole = self.missed.load(Ordering::Relaxed).then(|| lock(&self.replica));
+        let written = self.home.save_offer(&head, &mut |vector, values| match &whole {
+            Some(replica) => read(replica, offer.round, vector, values),
+            // Locked for a piece at a time: whoever computes need not wait for the disk.
+            None => read(&lock(&self.replica), offer.round, vector, values),
+        })?;
+        drop(whole);
+        self.missed.store(!written, Ordering::Relaxed);
+        if written { self.take(offer) } else { Ok(()) }
+    }
+
+    /// Takes in what was written, and drops what is too old.
+    fn take(&self, offer: StateOffer) -> Result<(), StoreError> {
+        let file = self.home.open_offer(offer.round)?;
+        let (root, (trees, sent)) = (offer.roots.root(), Default::default());
+        let mut held = lock(&self.held);
+        held.push_back(Arc::new(Kept { offer, root, file, trees, sent }));
+        // The one before stays: somebody may be in the middle of it.
+        while held.len() > OFFERS {
+            held.pop_front();
+        }
+        let oldest = held.front().map(|kept| kept.offer.round);
+        self.home.prune_offers(&|round| Some(round) >= oldest)
+    }
+
+    /// Drops all of them, for a membership that is over.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn clear(&self) -> Result<(), StoreError> {
+        lock(&self.held).clear();
+        self.home.prune_offers(&|_| false)
+    }
+
+    /// The newest one. Waits for the replica.
+    pub fn newest(&self) -> Option<StateOffer> {
+        let step = lock(&self.replica).state().step();
+        let held = lock(&self.held);
+        // One from before a rewind has more updates than the present state.
+        held.back().map(|kept| kept.offer.clone()).filter(|offer| offer.roots.step() <= step)
+    }
+
+    /// A piece of a kept state. Blocks: it reads the disk.
+    ///
+    /// # Errors
+    /// [`Unanswered::Refused`] for what is not kept here, and for an asker that has had enough (STATE-12).
+    pub fn piece(&self, asker: Asker, query: &StateQuery) -> Result<StatePiece, Unanswered> {
+        let refused = |why: &str| Unanswered::Refused(why.into());
+        let held = lock(&self.held);
+        let wanted = |kept: &&Arc<Kept>| kept.offer.round == query.round && kept.root == query.root;
+        let kept = held.iter().find(wanted).cloned();
+        drop(held);
+        let kept = kept.ok_or_else(|| refused("this state is not kept here"))?;
+        let size = kept.file.size(query.shard);
+        let size = size.ok_or_else(|| refused("this shard of the state is not kept here"))?;
+        let values = query.values(size).ok_or_else(|| refused("no such piece of the state"))?;
+        if !kept.charge(asker, (values.len() * query.vector.value_bytes()) as u64) {
+            return Err(refused("enough of this state was sent; ask another holder"));
+        }
+        kept.piece(query, size, values)
+    }
+}
+
+/// Bytes of some values of the replica's state; none once it is before another round.
+fn read(replica: &Replica, round: Round, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
+    if replica.round() != round {
+        return None;
+    }
+    let State { parameters, first, second, .. } = replica.state();
+    let of = match vector {
+        StateVector::Parameters => parameters,
+        StateVector::First => first,
+        StateVector::Second => second,
+        StateVector::Exponents => return None,
+    };
+    of.get(values).map(real_bytes)
+}
+
+impl Kept {
+    /// STATE-12: what one asker may have of a state is bounded, and likewise what all strangers may have together. There are
+    /// no more entries than members, and one.
+    fn charge(&self, asker: Asker, bytes: u64) -> bool {
+        let (name, times) = match asker {
+            Asker::Anybody => return true,
+            Asker::Member(member) => (Some(member), OFFER_TIMES),
+            Asker::Stranger => (None, OFFER_STRANGERS),
+        };
+        let mut all = lock(&self.sent);
+        let sent = all.entry(name).or_default();
+        let within = sent.saturating_add(bytes) <= times.saturating_mul(self.file.bytes());
+        *sent += if within { bytes } else { 0 };
+        within
+    }
+
+    fn piece(
+        &self,
+        query: &StateQuery,
+        size: ShardSize,
+        values: Range<usize>,
+    ) -> Result<StatePiece, Unanswered> {
+        let StateQuery { shard, vector, .. } = *query;
+        let failed = |error: StoreError| {
+            tracing::warn!("a state that is kept for others cannot be read: {error}");
+            Unanswered::Refused("this state cannot be read here".into())
+        };
+        let misuse = |misuse: Misuse| Unanswered::Refused(misuse.to_string());
+        let proofs = match vector {
+            StateVector::Exponents => Vec::new(),
+            _ => {
+                let tree = self.tree(shard, vector, size).map_err(failed)?;
+                // A disk that has changed a bit makes no liar of an honest member.
+                let sealed = self.offer.roots.shard(shard).map(|roots| vector.root(roots));
+                if sealed != Some(tree.root()) {
+                    return Err(Unanswered::Refused("this state is damaged here".into()));
+                }
+                (query.first..).take(query.count as usize).filter_map(|run| tree.prove(run)).collect()
+            }
+        };
+        let bytes = Bytes::new(self.file.read(shard, vector, values).map_err(failed)?).map_err(misuse)?;
+        Ok(StatePiece { bytes, proofs: List::new(proofs).map_err(misuse)? })
+    }
+
+    /// The tree of a vector, made of the file once.
+    fn tree(&self, shard: ShardId, vector: StateVector, size: ShardSize) -> Result<Arc<Tree>, StoreError> {
+        // Locked meanwhile: whoever asks for the same vector would read the same file.
+        let mut trees = lock(&self.trees);
+        if let Some(tree) = trees.get(&(shard, vector)) {
+            return Ok(tree.clone());
+        }
+        let mut leaves = Vec::with_capacity(vector.runs(size));
+        for first in (0..size.coefficients).step_by(OFFER_RUNS * CHUNK_COEFFICIENTS) {
+            let values = first..(first + OFFER_RUNS * CHUNK_COEFFICIENTS).min(size.coefficients);
+            let bytes = self.file.read(shard, vector, values)?;
+            for run in bytes.chunks(4 * CHUNK_COEFFICIENTS) {
+                leaves.push(merkle::leaf(leaves.len() as u64, run));
+            }
+        }
+        let tree = Arc::new(Tree::new(leaves));
+        trees.insert((shard, vector), tree.clone());
+        Ok(tree)
+    }
+}

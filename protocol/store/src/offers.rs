@@ -1,0 +1,231 @@
+//! States that are kept for others to fetch, with their moments: `states/<round>.offer`, made as `<round>.state` is.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use muster_core::ids::{Round, ShardId};
+use muster_core::layout::ShardSize;
+use muster_core::lock::lock;
+use muster_core::messages::offer::StateVector;
+use muster_core::state::{State, StateRoots};
+
+use crate::error::{Result, StoreError};
+use crate::files::{self, Care};
+use crate::home::{Home, STATES};
+use crate::states::{ADVICE, Header, PIECE, Vectors, damaged, header, read_header, rounds, write_header};
+
+const ENDING: &str = ".offer";
+/// The vectors of a state, in the order in which a file has them.
+const VECTORS: [StateVector; 3] = [StateVector::Parameters, StateVector::First, StateVector::Second];
+
+/// What a file says of its state before it comes to the vectors.
+pub struct OfferHead(Header);
+
+impl OfferHead {
+    /// Of the state before a round, which has these roots.
+    pub fn of(round: Round, state: &State, roots: &StateRoots) -> Self {
+        Self(header(round, state, roots))
+    }
+}
+
+/// Little-endian bytes of some values of a vector, counted over all its shards; none once the state has moved on.
+pub type Values<'a> = &'a mut dyn FnMut(StateVector, Range<usize>) -> Option<Vec<u8>>;
+
+impl Home {
+    /// Keeps a state for others. Its values are asked for piece by piece, so that a state that somebody computes with need
+    /// not be copied; whether all were given. Nothing is synced: what a power failure damages is as good as absent.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_offer(&self, head: &OfferHead, values: Values<'_>) -> Result<bool> {
+        let OfferHead(header) = head;
+        let mut moved = false;
+        let written = files::write(&self.offer_path(header.round), Care::Cheap, |file| {
+            write_header(file, header)?;
+            let all = header.values as usize;
+            for vector in VECTORS {
+                for first in (0..all).step_by(PIECE) {
+                    let Some(piece) = values(vector, first..(first + PIECE).min(all)) else {
+                        moved = true;
+                        return Err(damaged("the state has moved on"));
+                    };
+                    file.write_all(&piece)?;
+                }
+            }
+            Ok(())
+        });
+        if moved { Ok(false) } else { written.map(|()| true) }
+    }
+
+    /// Opens a state that is kept for others.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
+    pub fn open_offer(&self, round: Round) -> Result<OfferFile> {
+        let path = self.offer_path(round);
+        let opened = File::open(&path).and_then(|mut file| {
+            let bytes = file.metadata()?.len();
+            let (header, before) = read_header(&mut file, bytes, Vectors::All)?;
+            Ok((file, header, before))
+        });
+        let (file, header, before) = opened.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
+        if header.round != round {
+            return Err(StoreError::corrupt(&path, "it holds the state of another round", ADVICE));
+        }
+        Ok(OfferFile { path, file: Mutex::new(file), header, before })
+    }
+
+    /// Drops the states that are not to be kept for others any more. Whoever has one open can still read it.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn prune_offers(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
+        let mut dropped = rounds(&self.at(STATES), ENDING)?.into_iter().filter(|round| !keep(*round));
+        dropped.try_for_each(|round| files::remove(&self.offer_path(round)))
+    }
+
+    fn offer_path(&self, round: Round) -> PathBuf {
+        self.at(STATES).join(format!("{round}{ENDING}"))
+    }
+}
+
+/// A state that is kept for others. Its values are not checked: their proofs are.
+pub struct OfferFile {
+    path: PathBuf,
+    file: Mutex<File>,
+    header: Header,
+    /// Bytes before the first value.
+    before: u64,
+}
+
+impl OfferFile {
+    /// The round that the state is before.
+    pub fn round(&self) -> Round {
+        self.header.round
+    }
+
+    /// Its roots, of all shards of the run.
+    pub fn roots(&self) -> &StateRoots {
+        &self.header.roots
+    }
+
+    /// Bytes of all its values, exponents included.
+    pub fn bytes(&self) -> u64 {
+        let exponents = 2 * self.header.exponents.len() as u64;
+        self.header.values.saturating_mul(4 * VECTORS.len() as u64).saturating_add(exponents)
+    }
+
+    /// How large a shard is that it holds.
+    pub fn size(&self, shard: ShardId) -> Option<ShardSize> {
+        self.header.shards.iter().find(|(held, _)| *held == shard).map(|(_, size)| *size)
+    }
+
+    /// Little-endian bytes of some values of a shard's vector. Reads the disk, for all but exponents.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Refused`] for values that it does not hold; what the system reports.
+    pub fn read(&self, shard: ShardId, vector: StateVector, values: Range<usize>) -> Result<Vec<u8>> {
+        let absent = || StoreError::refused(&self.path, "holds no such values", "ask for others");
+        let mut held = self.header.shards.iter();
+        let mut before = ShardSize { tensors: 0, coefficients: 0 };
+        let size = loop {
+            let (id, size) = held.next().ok_or_else(absent)?;
+            if *id == shard {
+                break size;
+            }
+            before.tensors += size.tensors;
+            before.coefficients += size.coefficients;
+        };
+        if values.start > values.end || values.end > vector.values(*size) {
+            return Err(absent());
+        }
+        let Some(place) = VECTORS.iter().position(|held| *held == vector) else {
+            let exponents =
+                self.header.exponents.get(before.tensors + values.start..before.tensors + values.end);
+            return Ok(exponents.ok_or_else(absent)?.iter().flat_map(|value| value.to_le_bytes()).collect());
+        };
+        let first = place as u64 * self.header.values + (before.coefficients + values.start) as u64;
+        self.read_at(self.before + 4 * first, 4 * values.len())
+            .map_err(|error| StoreError::io(&self.path, &error))
+    }
+
+    fn read_at(&self, place: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let mut file = lock(&self.file);
+        file.seek(SeekFrom::Start(place))?;
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::state::{Shard, real_bytes};
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn state(values: usize) -> State {
+        let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
+        let shard = |id, coefficients| {
+            let size = ShardSize { tensors: 2, coefficients };
+            Shard { id: ShardId(id), step: 7, beta_powers: [0.5, 0.25], size }
+        };
+        State {
+            shards: vec![shard(0, values / 3), shard(2, values - values / 3)],
+            exponents: vec![-12, -9, 4, 300],
+            parameters: reals(0.25),
+            first: reals(0.5),
+            second: reals(1.0),
+        }
+    }
+
+    fn save(home: &Home, round: u32, state: &State, pieces: usize) -> Result<bool> {
+        let roots = std::iter::repeat_n(state.roots().shards[0], 3).collect();
+        let mut left = pieces;
+        home.save_offer(&OfferHead::of(Round(round), state, &roots), &mut |vector, values| {
+            left = left.checked_sub(1)?;
+            let [parameters, first, second] = [&state.parameters, &state.first, &state.second];
+            let of = [parameters, first, second][VECTORS.iter().position(|own| *own == vector).unwrap()];
+            Some(real_bytes(&of[values]))
+        })
+    }
+
+    #[test]
+    fn values_of_each_shard_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let (kept, third) = (state(PIECE + 30), (PIECE + 30) / 3);
+        assert!(save(&home, 6, &kept, 6).unwrap());
+        let file = home.open_offer(Round(6)).unwrap();
+        let read = |shard, vector, values| file.read(ShardId(shard), vector, values).unwrap();
+        assert_eq!(read(0, StateVector::Parameters, 0..third), real_bytes(&kept.parameters[..third]));
+        assert_eq!(read(2, StateVector::First, 5..9), real_bytes(&kept.first[third + 5..third + 9]));
+        assert!(read(2, StateVector::Second, 0..0).is_empty());
+        assert_eq!(read(2, StateVector::Exponents, 0..2), [4, 0, 44, 1]);
+        for (shard, vector, values) in [
+            (1, StateVector::Parameters, 0..1),
+            (0, StateVector::Second, third..third + 1),
+            (0, StateVector::Exponents, 0..3),
+        ] {
+            assert_eq!(file.read(ShardId(shard), vector, values).unwrap_err().kind(), Kind::Refused);
+        }
+        // Dropped, it is still there for who reads it.
+        home.prune_offers(&|round| round > Round(6)).unwrap();
+        assert_eq!(home.open_offer(Round(6)).err().unwrap().kind(), Kind::Missing);
+        assert_eq!(read(0, StateVector::First, 0..1), real_bytes(&kept.first[..1]));
+    }
+
+    #[test]
+    fn of_a_state_that_moves_on_nothing_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        assert!(!save(&home, 3, &state(PIECE + 30), 5).unwrap());
+        assert_eq!(home.open_offer(Round(3)).err().unwrap().kind(), Kind::Missing);
+        assert!(home.states().unwrap().is_empty());
+        assert_eq!(files::names(&home.at(STATES)).unwrap(), [""; 0]);
+    }
+}
