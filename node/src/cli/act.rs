@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
