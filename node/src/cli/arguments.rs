@@ -222,7 +222,8 @@ pub(super) struct ExportArguments {
 
 #[derive(Args)]
 pub(super) struct GenerateArguments {
-    /// A run's folder, or the data directory of a member that has finished.
+    /// A run's folder, or the data directory of a member that has finished. Of several rows of experts, the one that suits
+    /// the prompt best is used, or the only one that is there.
     pub(super) folder: PathBuf,
     /// What to continue.
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
