@@ -1,6 +1,7 @@
 //! Runs of every kind of model, as real processes: members, verifier and replay agree, and what was trained comes out
 //! again as text and as safetensors.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use e2e::processes::Run;
@@ -11,6 +12,7 @@ use muster_core::layout::Layout;
 use muster_core::limits;
 use muster_core::manifest::Manifest;
 use muster_replica::memory;
+use muster_store::dataset::open_router;
 
 /// Settings that every run of this file shares.
 const COMMON: &str = "[training]\nrounds = 8\nleaves = 4\nleaf_windows = 2\nrecompute = true\n\
@@ -137,6 +139,108 @@ fn a_mixture_is_trained_audited_and_exported_and_continues_text() {
     comes_back(&run, "");
     let (code, output) = run.verifier(&["calibrate", &host, "--profile", "bf16"]);
     assert!(code == 2 && output.contains("there is nothing to calibrate"), "{code}: {output}");
+}
+
+/// Rows come to be after the second of eight rounds: two nodes hold one of three each, the steward all.
+#[test]
+fn rows_of_experts_are_exported_each_alone_and_the_best_one_reads() {
+    let experts = "[experts]\ncolumns = 4\nactive = 2\nshared_hidden = 8\nrows = 3\n";
+    let model = "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 12\n\
+                 sequence = 32\n";
+    let settings = format!("{model}{experts}branch = 0.25\nheld = 0\nlag = 0\n{COMMON}");
+    let run = Run::routed(programs!(), &settings, None, 3);
+    train(&run);
+    let (host, nodes) = (run.at("run"), [run.at("first"), run.at("second")]);
+    let weights = |folder: &str| fs::read(run.path(folder).join("model.safetensors")).expect("weights");
+
+    let said = run.good(&["run", "export", &host, "--out", &run.at("all")]);
+    assert!(said.contains("a folder row-N for each of rows 0, 1, 2"), "{said}");
+    for row in ["0", "1", "2"] {
+        let out = format!("row{row}");
+        let said = run.good(&["run", "export", &host, "--row", row, "--out", &run.at(&out)]);
+        assert!(said.contains(&format!("trunk and row {row}, is in ")), "{said}");
+        assert!(weights(&out) == weights(&format!("all/row-{row}")));
+    }
+    assert!(weights("row0") != weights("row1") && weights("row1") != weights("row2"));
+    let [table, own] =
+        ["all/router.bin", "run/data/router.bin"].map(|file| fs::read(run.path(file)).unwrap());
+    assert!(table == own && run.path("all/rows.json").exists());
+    let (code, output) = run.muster(&["run", "export", &host, "--row", "3", "--out", &run.at("none")]);
+    assert!(
+        code == 3 && output.contains("has no row 3") && output.contains("has rows 0 to 2"),
+        "{code}: {output}"
+    );
+    let (code, output) = run.muster(&["run", "export", &host, "--out", &run.at("all")]);
+    assert!(code == 3 && output.contains("already holds something"), "{code}: {output}");
+    // Before they came to be there was one.
+    run.good(&["run", "export", &host, "--round", "0", "--out", &run.at("begun")]);
+    assert!(run.path("begun/config.json").exists() && !run.path("begun/rows.json").exists());
+
+    for (number, node) in nodes.iter().enumerate() {
+        let out = format!("own{number}");
+        let said = run.good(&["run", "export", node, "--out", &run.at(&out)]);
+        let row = said.split("trunk and row ").nth(1).expect("its row").split(',').next().expect("a number");
+        assert!(said.contains("of its 3 rows ") && weights(&out) == weights(&format!("row{row}")), "{said}");
+        let other = if row == "0" { "1" } else { "0" };
+        let (code, output) = run.muster(&["run", "export", node, "--row", other, "--out", &run.at("none")]);
+        let holds = format!("here is row {row}");
+        assert!(code == 3 && output.contains(&holds), "{code}: {output}");
+        let output = run.good(&["generate", node, "--prompt", "let mut", "--tokens", "4"]);
+        assert!(
+            output.contains(&format!("reading with row {row}, the only one of 3 that is here")),
+            "{output}"
+        );
+    }
+    reads_with_the_best_row(&run);
+
+    // Every row of a new run begins with the one that is given.
+    fs::write(run.path("next.toml"), format!("{experts}branch = 0.0\n")).unwrap();
+    let begin = |init: &str| {
+        let (config, data, next) = (run.at("next.toml"), run.at("corpus"), run.at("next"));
+        run.muster(&[
+            "run",
+            "new",
+            "--config",
+            &config,
+            "--data",
+            &data,
+            "--init",
+            &run.at(init),
+            "--out",
+            &next,
+        ])
+    };
+    let (code, output) = begin("all");
+    assert!(code == 2 && output.contains("--init ") && output.contains("all/row-0"), "{code}: {output}");
+    let (code, output) = begin("all/row-1");
+    assert_eq!(code, 0, "{output}");
+    run.good(&["run", "export", &run.at("next"), "--out", &run.at("again")]);
+    for row in ["row-0", "row-1", "row-2"] {
+        assert!(weights(&format!("again/{row}")) == weights("all/row-1"));
+    }
+}
+
+/// The steward's folder has all rows: each text is continued with the row that the router ranks first.
+fn reads_with_the_best_row(run: &Run) {
+    let host = run.at("run");
+    let manifest: Manifest = decode(&fs::read(run.path("run/manifest.bin")).unwrap()).unwrap();
+    let router =
+        open_router(&run.path("run/data"), manifest.data.router.as_ref().expect("a router")).unwrap();
+    let text = String::from_utf8(fs::read(run.path("text/a.txt")).unwrap()).unwrap();
+    let mut read = BTreeSet::new();
+    for prompt in text.as_bytes().chunks(64).map(|piece| std::str::from_utf8(piece).unwrap()) {
+        let tokens: Vec<u32> = prompt.bytes().map(u32::from).collect();
+        let best = router.ranked(&tokens)[0];
+        if !read.insert(best) {
+            continue;
+        }
+        let output = run.good(&["generate", &host, "--prompt", prompt, "--tokens", "4"]);
+        let said = format!("reading with row {best} of 3, which suits the prompt best");
+        assert!(output.starts_with(prompt) && output.contains(&said), "{output}");
+    }
+    assert_eq!(read.len(), 3, "the text suits every row somewhere");
+    let output = run.good(&["generate", &host, "--round", "0", "--tokens", "4"]);
+    assert!(!output.contains("reading with"), "there was one row: {output}");
 }
 
 #[test]

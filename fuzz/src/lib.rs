@@ -1,14 +1,18 @@
 //! What the targets that drive machines share: a small run, its people, and what they say.
 
+pub mod records;
+
 use std::sync::{Arc, LazyLock};
 
-use muster_core::codec::{List, Text};
+use muster_core::codec::{List, Real, Text};
 use muster_core::coins::{CoinTerms, CoinTree};
 use muster_core::hash::{Domain, Hasher};
-use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
+use muster_core::ids::{Digest, MemberId, Part, Round, RunId, ShardId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Manifest, Profile, Retention, Schedule, Timers};
+use muster_core::manifest::{
+    Family, Manifest, Mixture, Profile, Retention, Rollback, Router, Schedule, Timers,
+};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record, Seat};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult, Receipt};
@@ -67,6 +71,50 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
     Arc::new(manifest)
 }
 
+/// What a run with several rows of experts says of them.
+#[derive(Clone, Copy, Debug)]
+pub struct RowSettings {
+    /// Rows.
+    pub rows: u16,
+    /// Rounds before they come to be.
+    pub branch: u32,
+    /// Contributions to a row below which each is audited.
+    pub few: u16,
+    /// Contributions up to which a row waits for that; 0, or below `few`.
+    pub held: u16,
+}
+
+/// The same run with several rows of experts.
+pub fn with_rows(manifest: &Manifest, settings: RowSettings) -> Arc<Manifest> {
+    let RowSettings { rows, branch, few, held } = settings;
+    let mut manifest = manifest.clone();
+    let decoder = manifest.model.decoder().expect("a decoder").clone();
+    let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).expect("a finite constant"));
+    let (columns, active, shared_hidden) = (2, 1, 4);
+    // Where rows wait, an audit may take a round, and rounds are remembered for two.
+    let lag = if held > 0 { manifest.retention.contributions } else { 0 };
+    let mixture =
+        Mixture { decoder, columns, active, shared_hidden, balance, trust, rows, branch, few, held, lag };
+    manifest.model.family = Family::Mixture(mixture);
+    manifest.data.router = Some(Router { rows, tokens: 4, digest: Digest::default() });
+    manifest.check().expect("a good manifest");
+    Arc::new(manifest)
+}
+
+/// The same run, which goes back after a conviction.
+pub fn with_rollback(manifest: &Manifest) -> Arc<Manifest> {
+    let mut manifest = manifest.clone();
+    let limit = Real::new(0.5).expect("a finite constant");
+    manifest.rollback = Rollback { limit, most_rounds: 2, spacing: 3 };
+    manifest.check().expect("a good manifest");
+    Arc::new(manifest)
+}
+
+/// A window of an imagined text.
+pub fn window(index: u64) -> Vec<u32> {
+    (0..5).map(|place| ((index * 4 + place) * 37 % 251) as u32).collect()
+}
+
 /// A person's enrolment.
 pub fn enrol(run: RunId, number: usize, role: Role, dialable: bool) -> Signed<Enrol> {
     let secret = InvitationSecret::new([9; 32]);
@@ -78,17 +126,34 @@ pub fn enrol(run: RunId, number: usize, role: Role, dialable: bool) -> Signed<En
     person(number).sign(run, &Enrol { invitation, addresses: List::new(addresses).expect("one"), coins })
 }
 
-/// The roots of an imagined state.
-pub fn roots(step: u32) -> StateRoots {
+/// The roots of an imagined shard after so many updates.
+fn shard_roots(step: u32) -> ShardRoots {
     let digest = Hasher::new(Domain::STATE).value(&step).finish();
-    StateRoots::from([ShardRoots {
+    ShardRoots {
         step,
         beta_powers: [0; 2],
         exponents: digest,
         parameters: digest,
         first: digest,
         second: digest,
-    }])
+    }
+}
+
+/// The roots of an imagined state that a run begins with.
+pub fn initial(ledger: &Ledger) -> StateRoots {
+    let rows = ledger.manifest().model.rows_after(0);
+    ledger.layout().all_shards(rows).map(|_| shard_roots(0)).collect()
+}
+
+/// The roots of the imagined state that the open round gives: its one row becomes all where the run says so.
+pub fn next_state(ledger: &Ledger) -> StateRoots {
+    let (steps, before) = (ledger.current().map_or_else(Vec::new, RoundView::shard_steps), ledger.state());
+    let takes = |id: ShardId| steps.iter().any(|step| step.shard == id);
+    let shards = (0..).map(ShardId).zip(&before.shards);
+    let after: StateRoots =
+        shards.map(|(id, shard)| if takes(id) { shard_roots(shard.step + 1) } else { *shard }).collect();
+    let rows = ledger.manifest().model.rows_after(after.step());
+    if rows > before.rows() { after.branched(rows) } else { after }
 }
 
 /// The root of an imagined contribution.
@@ -110,7 +175,7 @@ pub fn commit(view: &RoundView, slot: Slot, leaves: u32) -> Option<Commit> {
         state: view.state().root(),
         slot,
         seats: view.seats().len() as u16,
-        route: None,
+        route: view.route(slot),
         leaves: leaves.clamp(1, seat.quota),
         profile: Profile::Exact,
         loss: 1,
@@ -160,8 +225,10 @@ pub fn end_round(
     let freeze = ledger.current().and_then(|view| view.freeze_digest()).expect("a frozen round");
     let echo = |seat: &Seat| named(&seat.member).expect("a person").sign(run, &Echo { round, freeze });
     let echoes = List::new(view.seats().iter().map(echo).collect()).expect("few");
-    let (state, seats, credits, seconds) = (roots(1), List::default(), List::default(), List::default());
-    let steps = List::new(ledger.current().map_or(Vec::new(), |view| view.row_steps().to_vec())).expect("few");
+    let (state, seats, credits, seconds) =
+        (next_state(ledger), List::default(), List::default(), List::default());
+    let steps =
+        List::new(ledger.current().map_or(Vec::new(), |view| view.row_steps().to_vec())).expect("few");
     let outcome = Outcome { round, results, echoes, state, seats, credits, seconds, steps };
     let outcome = seal(ledger, Body::Outcome(outcome));
     vec![frozen, inputs, outcome]

@@ -30,7 +30,7 @@ use muster_core::messages::wire::{BlockData, Notice};
 use muster_core::sign::{Identity, Message, Signed};
 use muster_core::sketch::{Sketch, fingerprint, points};
 use muster_core::state::State;
-use muster_fuzz::{PEOPLE, coins, commit, end_round, enrol, manifest, named, person, seal, steward};
+use muster_fuzz::{PEOPLE, coins, commit, end_round, enrol, manifest, named, person, seal, steward, window};
 
 const HONEST: usize = 0;
 /// Signs what the fuzzer wants.
@@ -77,10 +77,6 @@ impl Witness for Everything<'_> {
         let (q, layout) = (self.contribution(round, member)?, self.0.ledger.layout());
         Commitment::new(layout, &q).block(layout, &q, block)
     }
-}
-
-fn window(index: u64) -> Vec<u32> {
-    (0..5).map(|place| ((index * 4 + place) * 37 % 251) as u32).collect()
 }
 
 fn bounded<T, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {

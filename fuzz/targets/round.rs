@@ -11,13 +11,17 @@ use muster_core::audit::Judgement;
 use muster_core::codec::List;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Addresses, Leave, Role};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Checked, Commit, Delivered, PartResult};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_fuzz::{PEOPLE, commit, enrol, manifest, person, receipt, reduced, roots, steward_key};
+use muster_fuzz::{
+    PEOPLE, RowSettings, commit, enrol, initial, manifest, next_state, person, receipt, reduced, steward_key,
+    with_rows,
+};
 use muster_roles::node::{self, MembershipEnd, Node, PartTask, Promise};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::OwedContribution;
@@ -110,8 +114,8 @@ struct World {
 }
 
 impl World {
-    fn new(rounds: u32, nodes: u16) -> Self {
-        let ledger = Ledger::new(manifest(rounds, nodes));
+    fn new(manifest: Arc<Manifest>) -> Self {
+        let ledger = Ledger::new(manifest);
         let empty = Arc::new(ledger.clone());
         let mut world = Self {
             machine: begin(ledger.clone(), Vec::new()),
@@ -306,8 +310,8 @@ impl World {
 
     fn applied(&mut self, missing: Option<u8>) {
         if std::mem::take(&mut self.applying) {
-            let next = missing
-                .map_or(Ok(roots(self.ledger().state().step() + 1)), |part| Err(vec![Part(part.into())]));
+            let next =
+                missing.map_or_else(|| Ok(next_state(self.ledger())), |part| Err(vec![Part(part.into())]));
             self.hand(StewardInput::Applied(next, Default::default()));
         }
     }
@@ -479,7 +483,7 @@ impl World {
 }
 
 fn begin(ledger: Ledger, kept: Vec<Request>) -> Steward {
-    let roots = if ledger.stage() == Stage::Empty { roots(0) } else { ledger.state().clone() };
+    let roots = if ledger.stage() == Stage::Empty { initial(&ledger) } else { ledger.state().clone() };
     let (states, bans) = Default::default();
     Steward::new(StewardSetup { ledger, identity: steward_key(), roots, states, bans, kept })
 }
@@ -496,7 +500,15 @@ fn ruling(accusation: &Allegation, guilty: bool) -> Ruling {
 
 fuzz_target!(|input: (u8, Vec<Event>)| {
     let (settings, events) = input;
-    let mut world = World::new(1 + u32::from(settings % 2), 1 + u16::from(settings / 2) % 3);
+    let mut run = manifest(1 + u32::from(settings % 2), 1 + u16::from(settings / 2) % 3);
+    let bit = |place: u8| u16::from(settings >> place & 1);
+    if bit(7) > 0 {
+        // Rows that begin with the run, or after its first round; then they last for a round at least.
+        let branch = u32::from(bit(6)).min(run.training.rounds - 1);
+        let (few, held) = (3 * bit(5), 2 * bit(5) * bit(4));
+        run = with_rows(&run, RowSettings { rows: 2 + bit(3), branch, few, held });
+    }
+    let mut world = World::new(run);
     events.into_iter().take(96).for_each(|event| world.happen(event));
     world.calm();
 });

@@ -12,6 +12,7 @@ pub mod invite;
 pub mod members;
 pub mod pack;
 pub mod prospect;
+pub mod ranking;
 pub mod rates;
 pub mod size;
 pub mod tokenise;

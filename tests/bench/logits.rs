@@ -14,7 +14,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Start, Tokeniser};
-use muster_core::state::Arithmetic;
+use muster_core::state::{Arithmetic, State};
 use muster_node::organise::checkpoint::Checkpoint;
 use muster_node::organise::config::{Makers, Settings};
 use muster_node::organise::export::export;
@@ -44,8 +44,9 @@ fn serve() -> Result<(), Failure> {
     let mut exact = Exact::new(1, None)?;
     let manifest = manifest(&settings)?;
     let parameters = parameters(&mut exact, &manifest);
-    let checkpoint = Checkpoint { manifest, round: Round(0), parameters, folder: PathBuf::new() };
-    export(&checkpoint, &folder)?;
+    let state = State::initial(&Layout::of(&manifest.model), parameters);
+    let checkpoint = Checkpoint { manifest, round: Round(0), state, folder: PathBuf::new() };
+    export(&checkpoint, None, &folder)?;
     for line in std::io::stdin().lock().lines() {
         let tokens: Result<Vec<u32>, _> = line?.split_whitespace().map(str::parse).collect();
         println!("{}", answer(&mut exact, &checkpoint, &tokens?));
@@ -80,8 +81,8 @@ fn parameters(exact: &mut Exact, manifest: &Manifest) -> Vec<f32> {
 
 /// What the model reads of a window, the places that it speaks about, and its logits there.
 fn answer(exact: &mut Exact, checkpoint: &Checkpoint, tokens: &[u32]) -> Value {
-    let Checkpoint { manifest, parameters, .. } = checkpoint;
-    let logits = exact.reader(manifest, parameters).logits(tokens);
+    let Checkpoint { manifest, state, .. } = checkpoint;
+    let logits = exact.reader(manifest, &state.parameters).logits(tokens);
     let (inputs, places) = match &manifest.model.family {
         Family::Decoder(_) | Family::Mixture(_) => (tokens.to_vec(), (0..tokens.len() as u32).collect()),
         Family::Albert(albert) => {

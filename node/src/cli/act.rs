@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::{Exact, Machine};
+use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
@@ -25,7 +26,7 @@ use crate::member::{self, End, Listen};
 use crate::organise::ask::Caller;
 use crate::organise::checkpoint::Checkpoint;
 use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
-use crate::organise::export::export;
+use crate::organise::export::{Exported, export};
 use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use crate::organise::invite::InviteOptions;
 use crate::organise::members::{agreed, close_tree, invitation, members};
@@ -103,8 +104,28 @@ fn measure(arguments: BenchArguments) -> Outcome<Exit> {
 fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
     let mut exact = Exact::new(1, None)?;
     let checkpoint = Checkpoint::open(&arguments.folder, arguments.round, &mut exact)?;
-    export(&checkpoint, &arguments.out)?;
-    say(&format!("the model before round {} is in {}", checkpoint.round, arguments.out.display()))?;
+    let exported = export(&checkpoint, arguments.row.map(Row), &arguments.out)?;
+    let model = format!("the model before round {}", checkpoint.round);
+    let (out, all) = (arguments.out.display(), checkpoint.rows_of_run());
+    match exported {
+        Exported::Path(_) if all == 1 => say(&format!("{model} is in {out}"))?,
+        Exported::Path(row) if arguments.row.is_some() => {
+            say(&format!("{model}, trunk and row {row}, is in {out}"))?;
+        }
+        Exported::Path(row) => {
+            say(&format!(
+                "{model}, trunk and row {row}, is in {out}: of its {all} rows {} holds no other",
+                arguments.folder.display()
+            ))?;
+        }
+        Exported::Rows(rows) => {
+            let rows: Vec<String> = rows.iter().map(ToString::to_string).collect();
+            say(&format!(
+                "{model} is in {out}: a folder row-N for each of rows {}, and rows.json, which says how the router chooses one",
+                rows.join(", ")
+            ))?;
+        }
+    }
     Ok(Exit::Good)
 }
 
@@ -112,11 +133,20 @@ fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     if arguments.ask.is_some() {
         return ask_for_text(arguments);
     }
-    let GenerateArguments { folder, round, compute, .. } = arguments;
+    let GenerateArguments { folder, round, compute, prompt, tokenizer, .. } = arguments;
     let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
-    let Checkpoint { manifest, parameters, folder, .. } = Checkpoint::open(folder, *round, &mut exact)?;
-    let mut reader = exact.reader(&manifest, &parameters);
-    write_text(arguments, &manifest, &folder, &mut |text| Ok(reader.after(read_of(&manifest, text))))
+    let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
+    let manifest = &checkpoint.manifest;
+    let words = Words::of(manifest, folder, tokenizer.as_deref())?;
+    let row = checkpoint.best_row(&words.prompt(prompt)?)?;
+    let parameters = checkpoint.path(row)?;
+    match (checkpoint.rows_of_run(), checkpoint.rows().len()) {
+        (1, _) => {}
+        (all, 1) => eprintln!("reading with row {row}, the only one of {all} that is here"),
+        (all, _) => eprintln!("reading with row {row} of {all}, which suits the prompt best"),
+    }
+    let mut reader = exact.reader(manifest, &parameters);
+    write_text(arguments, manifest, &words, &mut |text| Ok(reader.after(read_of(manifest, text))))
 }
 
 /// As [`generate_text`], by a model that others hold.
@@ -128,7 +158,8 @@ fn ask_for_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     let rows = ask.unwrap_or(1).into();
     let mut caller = runtime.block_on(Caller::open(folder, rows, grace, &mut tell))?;
     let manifest = caller.manifest().clone();
-    let done = write_text(arguments, &manifest, folder, &mut |text| runtime.block_on(caller.after(text)));
+    let words = Words::of(&manifest, folder, arguments.tokenizer.as_deref())?;
+    let done = write_text(arguments, &manifest, &words, &mut |text| runtime.block_on(caller.after(text)));
     drop(caller);
     runtime.shutdown_background();
     done
@@ -138,15 +169,14 @@ fn ask_for_text(arguments: &GenerateArguments) -> Outcome<Exit> {
 fn write_text(
     arguments: &GenerateArguments,
     manifest: &Manifest,
-    folder: &Path,
+    words: &Words,
     after: &mut dyn FnMut(&[u32]) -> Outcome<Vec<f32>>,
 ) -> Outcome<Exit> {
-    let GenerateArguments { prompt, tokens, temperature, top, seed, tokenizer, .. } = arguments;
+    let GenerateArguments { prompt, tokens, temperature, top, seed, .. } = arguments;
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
     show(prompt)?;
-    let words = Words::of(manifest, folder, tokenizer.as_deref())?;
     let continuation = Continuation { prompt, count: *tokens, sampling };
-    continue_text(manifest, after, &words, &continuation, &mut |text| show(text).unwrap_or(false))?;
+    continue_text(manifest, after, words, &continuation, &mut |text| show(text).unwrap_or(false))?;
     say("")?;
     Ok(Exit::Good)
 }

@@ -165,7 +165,10 @@ geometric-median, krum, multi-krum, fixed-radius-clip, each also after mixing = 
     /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
     #[command(after_help = "\
   muster run export myrun/ --out model/
-  muster run export myrun/ --round 100 --out model-100/")]
+  muster run export myrun/ --round 100 --out model-100/
+Of a model with several rows of experts, each row becomes a checkpoint of its own, trunk included:
+  muster run export myrun/ --out model/               # model/row-0/ to model/row-4/; model/rows.json: how to choose one
+  muster run export myrun/ --row 2 --out model-2/     # one of them")]
     Export(ExportArguments),
 }
 
@@ -186,7 +189,8 @@ pub(super) struct NewArguments {
     pub(super) beyond_calibration: bool,
     /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
     /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM, an AlbertForMaskedLM or a
-    /// Qwen2MoeForCausalLM.
+    /// Qwen2MoeForCausalLM. Of an export of several rows of experts, name the folder of one of them: all rows of the new
+    /// run begin with it.
     #[arg(long, value_name = "DIR")]
     pub(super) init: Option<PathBuf>,
     /// Keep the organiser's key in FILE instead of in the run's folder, beside the steward's; an existing key is used. Do
@@ -208,6 +212,9 @@ pub(super) struct ExportArguments {
     /// The model as it was before this round [default: the newest].
     #[arg(long, value_name = "T")]
     pub(super) round: Option<u32>,
+    /// The trunk and this row of experts alone [default: every row that is here].
+    #[arg(long, value_name = "N")]
+    pub(super) row: Option<u16>,
     /// The new folder.
     #[arg(long, value_name = "DIR")]
     pub(super) out: PathBuf,
@@ -215,7 +222,8 @@ pub(super) struct ExportArguments {
 
 #[derive(Args)]
 pub(super) struct GenerateArguments {
-    /// A run's folder, or the data directory of a member that has finished.
+    /// A run's folder, or the data directory of a member that has finished. Of several rows of experts, the one that suits
+    /// the prompt best is used, or the only one that is there.
     pub(super) folder: PathBuf,
     /// What to continue.
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]

@@ -17,16 +17,16 @@ use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::call::{Ask, real};
 use muster_core::messages::wire::{Follow, Request, Response};
-use muster_store::dataset::{Routing, open_router};
+use muster_store::dataset::Routing;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::holders::{Answering, Given, Holders, Race};
 use self::proof::Court;
-use self::rows::{RankedRow, RowAnswer, mixed, newest, ranked};
+use self::rows::{RowAnswer, mixed, newest};
 use crate::exit::{Failure, Outcome};
-use crate::organise::DATA;
 use crate::organise::generate::read_of;
 use crate::organise::members::{Way, way};
+use crate::organise::ranking::{RankedRow, ranked, router};
 
 /// How long holders may take, and other rows once one has answered, unless somebody says otherwise.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -136,13 +136,7 @@ impl<'a> Caller<'a> {
         }
         let router = match self.router.take() {
             Some(router) => router,
-            None => {
-                let named = self.way.manifest.data.router.as_ref();
-                // MANIFEST-15.
-                let named =
-                    named.ok_or_else(|| Failure::environment("the run has several rows and no router"))?;
-                open_router(&self.folder.join(DATA), named)?
-            }
+            None => router(&self.way.manifest, &self.folder)?,
         };
         let sequence = self.way.manifest.model.sequence as usize;
         Ok(ranked(self.router.insert(router), text, sequence))

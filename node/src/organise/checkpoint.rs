@@ -1,11 +1,12 @@
 //! A model as it was before some round, read from a folder that another process may be using.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::codec::decode;
-use muster_core::ids::Round;
+use muster_core::ids::{Round, Row, ShardId};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::State;
@@ -15,16 +16,17 @@ use muster_store::dataset::Dataset;
 use muster_store::reading;
 
 use crate::exit::{Failure, Outcome};
+use crate::organise::ranking::{ranked, router};
 use crate::organise::{DATA, MANIFEST};
 
-/// A manifest and parameters.
+/// A manifest and a state, or the shards of one that a node holds.
 pub struct Checkpoint {
     /// The agreement of the run.
     pub manifest: Manifest,
-    /// The round that the parameters are before.
+    /// The round that the state is before.
     pub round: Round,
-    /// Parameters in the canonical layout.
-    pub parameters: Vec<f32>,
+    /// The shards that the folder holds, without moments.
+    pub state: State,
     /// Where they come from.
     pub folder: PathBuf,
 }
@@ -61,7 +63,75 @@ impl Checkpoint {
         if round.is_some_and(|round| reached != Round(round)) {
             return Err(none(folder, round, &kept));
         }
-        Ok(Self { manifest, round: reached, parameters: state.parameters, folder: folder.to_owned() })
+        // Nothing is trained on from here, and moments are twice as large as the model.
+        (state.first, state.second) = Default::default();
+        Ok(Self { manifest, round: reached, state, folder: folder.to_owned() })
+    }
+
+    /// The rows of experts that the folder holds; row 0 of a model that has none.
+    pub fn rows(&self) -> Vec<Row> {
+        if self.manifest.model.rows() == 1 {
+            return vec![Row(0)];
+        }
+        self.state.held().filter_map(ShardId::row).collect()
+    }
+
+    /// How many rows the run's state has, wherever they are.
+    pub fn rows_of_run(&self) -> u16 {
+        self.manifest.model.rows_after(self.state.step())
+    }
+
+    /// The parameters of the trunk and a row, in the canonical layout.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the rows that the folder holds.
+    pub fn path(&self, row: Row) -> Outcome<Cow<'_, [f32]>> {
+        if !self.rows().contains(&row) {
+            return Err(self.without(row));
+        }
+        let path = Layout::of(&self.manifest.model).path(row).collect::<Vec<_>>();
+        // Often there is nothing else, and a copy is as large as the model.
+        if self.state.held().eq(path.iter().copied()) {
+            return Ok(Cow::from(&self.state.parameters));
+        }
+        Ok(self.state.select(path).parameters.into())
+    }
+
+    /// Of the rows that the folder holds, the one that suits a text best, by the router of the run (CALL-12).
+    ///
+    /// # Errors
+    /// [`Failure`] naming the router's file that is missing or not the run's, or the folder that holds no row.
+    pub fn best_row(&self, text: &[u32]) -> Outcome<Row> {
+        let held = self.rows();
+        match held[..] {
+            [] => Err(self.without(Row(0))),
+            // There is nothing to choose: a node's directory need not have the router.
+            [row] => Ok(row),
+            _ => {
+                let router = router(&self.manifest, &self.folder)?;
+                let order = ranked(&router, text, self.manifest.model.sequence as usize);
+                let best = order.into_iter().map(|ranked| ranked.row).find(|row| held.contains(row));
+                best.ok_or_else(|| self.without(Row(0)))
+            }
+        }
+    }
+
+    fn without(&self, row: Row) -> Failure {
+        let held: Vec<String> = self.rows().iter().map(ToString::to_string).collect();
+        let run = match (self.rows_of_run(), self.manifest.model.rows()) {
+            (1, 1) => "the model has row 0 alone".to_owned(),
+            (1, _) => "the model had row 0 alone then".to_owned(),
+            (all, _) => format!("the model has rows 0 to {}", all - 1),
+        };
+        let here = match &held[..] {
+            [] => ", and the trunk alone is here: this member holds no row".to_owned(),
+            _ if held.len() < usize::from(self.rows_of_run()) => {
+                format!(", of which a node holds its own: here is row {}", held.join(", "))
+            }
+            _ => String::new(),
+        };
+        let (folder, round) = (self.folder.display(), self.round);
+        Failure::environment(format!("{folder}: has no row {row} before round {round}; {run}{here}"))
     }
 }
 

@@ -5,36 +5,84 @@ use std::fs;
 use std::path::Path;
 
 use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::Row;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Tokeniser};
+use muster_core::router::{BUCKETS, NAT};
 use muster_core::state::real_bytes;
-use muster_store::dataset::TOKENISER;
+use muster_store::dataset::{ROUTER, Routing, TOKENISER};
 use muster_store::reading;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
 use super::DATA;
-use super::hugging_face::{CONFIG, KEY_BIAS, TOKEN_TYPES, WEIGHTS, saved_shape};
+use super::hugging_face::{CONFIG, KEY_BIAS, ROWS, TOKEN_TYPES, WEIGHTS, row_folder, saved_shape};
 use crate::exit::{Failure, Outcome};
 use crate::organise::checkpoint::Checkpoint;
+use crate::organise::ranking::router;
 
-/// Writes a checkpoint into a new folder.
+/// What an export has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exported {
+    /// One checkpoint: the path of this row.
+    Path(Row),
+    /// A folder with a checkpoint for each of these rows, and the router beside them.
+    Rows(Vec<Row>),
+}
+
+/// Writes a checkpoint into a new folder: the path of one row, or of each row that there is, in a folder of its own.
 ///
 /// # Errors
-/// [`Failure`] naming the file, or the folder that holds something already.
-pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
+/// [`Failure`] naming the file, the row that is not there, or the folder that holds something already.
+pub fn export(checkpoint: &Checkpoint, row: Option<Row>, out: &Path) -> Outcome<Exported> {
     super::create::vacant(out)?;
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error: std::io::Error| {
-            Failure::environment(format!("{}: cannot be written ({error})", path.display()))
-        }
-    };
+    let rows = row.map_or_else(|| checkpoint.rows(), |row| vec![row]);
     // Before the folder is made: an export that fails leaves nothing behind.
     let tokeniser = tokeniser(checkpoint)?;
-    fs::create_dir_all(out).map_err(failed(out))?;
+    if let [] | [_] = rows[..] {
+        let row = rows.first().copied().unwrap_or_default();
+        let parameters = checkpoint.path(row)?;
+        write_path(checkpoint, &parameters, tokeniser.as_deref(), out)?;
+        return Ok(Exported::Path(row));
+    }
+    let router = router(&checkpoint.manifest, &checkpoint.folder)?;
+    for row in &rows {
+        let parameters = checkpoint.path(*row)?;
+        write_path(checkpoint, &parameters, tokeniser.as_deref(), &out.join(row_folder(*row)))?;
+    }
+    write(&out.join(ROUTER), router.file())?;
+    // Last: a folder without it is no whole export.
+    let about = serde_json::to_string_pretty(&about_rows(checkpoint, &rows, &router)).unwrap_or_default();
+    write(&out.join(ROWS), about.as_bytes())?;
+    Ok(Exported::Rows(rows))
+}
+
+/// What [`ROWS`] says: the folders, and how the router's table scores the rows for a text (DATA-8, DATA-9).
+fn about_rows(checkpoint: &Checkpoint, rows: &[Row], router: &Routing) -> Value {
+    let folders: serde_json::Map<String, Value> =
+        rows.iter().map(|row| (row.to_string(), row_folder(*row).into())).collect();
+    json!({
+        "round": checkpoint.round.0,
+        "rows": checkpoint.rows_of_run(),
+        "folders": folders,
+        "router": {
+            "file": ROUTER,
+            "tokens": router.tokens(),
+            "buckets": BUCKETS,
+            "units_of_a_nat": NAT,
+        },
+    })
+}
+
+/// Writes a checkpoint of these parameters of one path into a new folder.
+fn write_path(
+    checkpoint: &Checkpoint,
+    parameters: &[f32],
+    tokeniser: Option<&[u8]>,
+    out: &Path,
+) -> Outcome<()> {
     let model = &checkpoint.manifest.model;
-    let tensors = tensors(model, &checkpoint.parameters);
+    let tensors = tensors(model, parameters);
     let views: Result<Vec<_>, _> = tensors
         .iter()
         .map(|(name, (shape, bytes))| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
@@ -44,15 +92,21 @@ pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
         views.and_then(|views| safetensors::serialize(views, Some(about)));
     let weights = weights.map_err(|error| Failure::environment(format!("{}: {error}", out.display())))?;
     let config = serde_json::to_string_pretty(&config(model)).unwrap_or_default();
-    let write = |name: &str, bytes: &[u8]| {
-        let path = out.join(name);
-        fs::write(&path, bytes).map_err(failed(&path))
-    };
+    fs::create_dir_all(out).map_err(unwritten(out))?;
     if let Some(bytes) = tokeniser {
-        write(TOKENISER, &bytes)?;
+        write(&out.join(TOKENISER), bytes)?;
     }
-    write(CONFIG, config.as_bytes())?;
-    write(WEIGHTS, &weights)
+    write(&out.join(CONFIG), config.as_bytes())?;
+    write(&out.join(WEIGHTS), &weights)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    fs::write(path, bytes).map_err(unwritten(path))
+}
+
+fn unwritten(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    let path = path.to_owned();
+    move |error| Failure::environment(format!("{}: cannot be written ({error})", path.display()))
 }
 
 /// The run's `tokenizer.json`; none for bytes.
@@ -190,10 +244,20 @@ fn shown(value: f32) -> Value {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::Real;
+    use muster_core::ids::{Round, ShardId};
     use muster_core::manifest::TokeniserFile;
+    use muster_core::state::State;
+    use muster_store::dataset::RouterSize;
+    use muster_store::home::Home;
+
+    use muster_compute::Exact;
 
     use super::*;
+    use crate::organise::MANIFEST;
     use crate::organise::config::{Makers, Settings};
+    use crate::organise::create::{CreateOptions, create};
+    use crate::organise::given::Given;
+    use crate::organise::pack::{PackOptions, pack};
 
     #[test]
     fn a_foreign_tokeniser_is_not_exported() {
@@ -213,13 +277,13 @@ mod tests {
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
         let parameters = vec![0.5; manifest.model.parameters() as usize];
+        let state = State::initial(&Layout::of(&manifest.model), parameters);
         let (folder, out) = (directory.path().join("run"), directory.path().join("model"));
         fs::create_dir_all(folder.join(DATA)).unwrap();
-        let checkpoint =
-            Checkpoint { manifest, round: muster_core::ids::Round(0), parameters, folder: folder.clone() };
+        let checkpoint = Checkpoint { manifest, round: Round(0), state, folder: folder.clone() };
         let path = folder.join(DATA).join(TOKENISER);
         let refused = |words: &str| {
-            let failure = export(&checkpoint, &out).unwrap_err();
+            let failure = export(&checkpoint, None, &out).unwrap_err();
             assert!(
                 failure.message.contains("tokenizer.json") && failure.message.contains(words),
                 "{failure}"
@@ -230,8 +294,129 @@ mod tests {
         fs::write(&path, b"{2}").unwrap();
         refused("is not the tokeniser of this run");
         fs::write(&path, b"{1}").unwrap();
-        export(&checkpoint, &out).unwrap();
+        export(&checkpoint, None, &out).unwrap();
         assert_eq!(fs::read(out.join(TOKENISER)).unwrap(), b"{1}");
+    }
+
+    /// A run that begins with three rows of experts, and the folder that it is in.
+    fn three_rows(directory: &Path) -> Checkpoint {
+        let at = |name: &str| directory.join(name);
+        fs::write(at("text.txt"), "All happy families are alike. ".repeat(200)).unwrap();
+        let router = Some(RouterSize { rows: 3, tokens: 8 });
+        let (text, data) = (vec![at("text.txt")], at("corpus"));
+        pack(
+            &PackOptions { text, held_out: vec![], tokeniser: None, router, out: data.clone() },
+            &mut |_, _| (),
+        )
+        .unwrap();
+        let settings = "[model]\nfamily = \"mixture\"\nwidth = 8\nlayers = 1\nheads = 2\nkey_value_heads = 1\n\
+                        hidden = 6\nsequence = 16\n[experts]\ncolumns = 4\nshared_hidden = 8\nrows = 3\nbranch = 0.0\n";
+        fs::write(at("run.toml"), settings).unwrap();
+        let (config, out) = (at("run.toml"), at("run"));
+        let options = CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out };
+        create(&options).unwrap();
+        Checkpoint::open(&at("run"), None, &mut Exact::new(1, None).unwrap()).unwrap()
+    }
+
+    fn weights(folder: &Path) -> Vec<u8> {
+        fs::read(folder.join(WEIGHTS)).unwrap()
+    }
+
+    fn refused<T>(outcome: Outcome<T>, words: &str) {
+        let failure = outcome.err().expect("a failure");
+        assert!(failure.message.contains(words), "{failure}");
+    }
+
+    #[test]
+    fn each_row_becomes_a_checkpoint_and_the_router_lies_beside_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let checkpoint = three_rows(directory.path());
+        let rows: Vec<Row> = (0..3).map(Row).collect();
+        assert_eq!(export(&checkpoint, None, &at("all")).unwrap(), Exported::Rows(rows.clone()));
+        for row in &rows {
+            let (one, all) = (at(&format!("one-{row}")), at("all").join(row_folder(*row)));
+            assert_eq!(export(&checkpoint, Some(*row), &one).unwrap(), Exported::Path(*row));
+            assert!(
+                weights(&one) == weights(&all) && one.join(CONFIG).exists() && !one.join(ROUTER).exists()
+            );
+            let bytes = weights(&all);
+            let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            let name = "model.layers.0.mlp.gate.weight";
+            let own = checkpoint.state.shard(ShardId::of(*row)).unwrap();
+            assert!(
+                real_bytes(own.vectors[0]).starts_with(tensors.tensor(name).unwrap().data()),
+                "its router"
+            );
+        }
+        assert!(weights(&at("one-0")) != weights(&at("one-1")), "rows that were drawn apart");
+        let about: Value = serde_json::from_slice(&fs::read(at("all").join(ROWS)).unwrap()).unwrap();
+        assert_eq!(
+            (&about["rows"], &about["folders"]["2"], &about["router"]["tokens"]),
+            (&json!(3), &json!("row-2"), &json!(8))
+        );
+        let table = fs::read(at("all").join(about["router"]["file"].as_str().unwrap())).unwrap();
+        assert!(table == fs::read(at("run/data/router.bin")).unwrap());
+        refused(export(&checkpoint, None, &at("all")), "already holds something");
+        refused(
+            export(&checkpoint, Some(Row(3)), &at("four")),
+            "has no row 3 before round 0; the model has rows 0 to 2",
+        );
+        assert!(!at("four").exists());
+        // A new run begins with one of them.
+        refused(Given::open(&at("all")), "--init ");
+        let manifest = &checkpoint.manifest;
+        let given = Given::open(&at("all/row-1")).unwrap().parameters(&manifest.model).unwrap();
+        assert!(given == *checkpoint.path(Row(1)).unwrap());
+    }
+
+    #[test]
+    fn the_best_row_is_the_one_that_the_router_ranks_first_of_those_that_are_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut checkpoint = three_rows(directory.path());
+        let router = router(&checkpoint.manifest, &checkpoint.folder).unwrap();
+        let text: Vec<u32> = b"happy".map(u32::from).to_vec();
+        let order = router.ranked(&text);
+        assert_eq!(checkpoint.best_row(&text).unwrap(), order[0]);
+        let held = [ShardId::TRUNK, ShardId::of(order[1]), ShardId::of(order[2])];
+        checkpoint.state = checkpoint.state.select(held);
+        assert_eq!(checkpoint.best_row(&text).unwrap(), order[1]);
+        fs::remove_file(checkpoint.folder.join(DATA).join(ROUTER)).unwrap();
+        refused(checkpoint.best_row(&text), "router.bin");
+        refused(export(&checkpoint, None, &directory.path().join("out")), "router.bin");
+        assert!(!directory.path().join("out").exists());
+    }
+
+    #[test]
+    fn a_node_exports_the_row_that_it_holds_and_one_without_a_row_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let whole = three_rows(directory.path());
+        let opened = |name: &str, shards: &[u16]| {
+            let mut state = whole.state.select(shards.iter().map(|shard| ShardId(*shard)));
+            let zeros = vec![0.0; state.parameters.len()];
+            (state.first, state.second) = (zeros.clone(), zeros);
+            let home = Home::open(&at(name)).unwrap();
+            home.write_file(MANIFEST, &whole.manifest.bytes()).unwrap();
+            home.save_state(Round(7), &state, &whole.state.roots().with(&state)).unwrap();
+            Checkpoint::open(&at(name), None, &mut Exact::new(1, None).unwrap()).unwrap()
+        };
+        let node = opened("node", &[0, 3]);
+        assert_eq!(
+            (node.rows(), node.rows_of_run(), node.best_row(&[1]).unwrap()),
+            (vec![Row(2)], 3, Row(2))
+        );
+        assert_eq!(export(&node, None, &at("own")).unwrap(), Exported::Path(Row(2)));
+        assert_eq!(export(&whole, Some(Row(2)), &at("two")).unwrap(), Exported::Path(Row(2)));
+        assert!(weights(&at("own")) == weights(&at("two")));
+        refused(
+            export(&node, Some(Row(0)), &at("none")),
+            "rows 0 to 2, of which a node holds its own: here is row 2",
+        );
+        let newcomer = opened("newcomer", &[0]);
+        refused(export(&newcomer, None, &at("none")), "the trunk alone is here: this member holds no row");
+        refused(newcomer.best_row(&[1]), "holds no row");
+        assert!(!at("none").exists());
     }
 
     #[test]

@@ -58,10 +58,7 @@ pub fn continue_text(
     if manifest.model.decoder().is_none() {
         return Err(Failure::usage("only a decoder continues text: this model fills masked tokens in"));
     }
-    let mut tokens = words.read(prompt)?;
-    if tokens.is_empty() {
-        tokens.push(0);
-    }
+    let mut tokens = words.prompt(prompt)?;
     let kinds = manifest.data.kinds() as usize;
     let seed = Hasher::new(Domain::INITIAL).value(&sampling.seed).finish();
     let mut stream = ChaCha8Rng::from_seed(seed.0);
@@ -121,11 +118,19 @@ impl Words {
         Ok(Self::File(Box::new(tokeniser)))
     }
 
-    fn read(&self, text: &str) -> Outcome<Vec<u32>> {
-        match self {
-            Self::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            Self::File(tokeniser) => tokeniser.encode(text),
+    /// The tokens of a prompt; of an empty one, the token that stands for the end of the text before.
+    ///
+    /// # Errors
+    /// [`Failure`] for a text that the tokeniser does not read.
+    pub fn prompt(&self, text: &str) -> Outcome<Vec<u32>> {
+        let mut tokens = match self {
+            Self::Bytes => text.bytes().map(u32::from).collect(),
+            Self::File(tokeniser) => tokeniser.encode(text)?,
+        };
+        if tokens.is_empty() {
+            tokens.push(0);
         }
+        Ok(tokens)
     }
 
     fn write(&self, tokens: &[u32]) -> String {

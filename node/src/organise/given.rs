@@ -13,12 +13,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::Row;
 use muster_core::manifest::{Data, Model, Tokeniser};
 use muster_core::{layout, limits};
 use muster_store::dataset::TOKENISER;
 
 use self::config::ModelConfig;
-use super::hugging_face::{CONFIG, WEIGHTS};
+use super::hugging_face::{CONFIG, ROWS, WEIGHTS, row_folder};
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::Settings;
 
@@ -40,6 +41,11 @@ impl Given {
     /// [`Failure`] naming the file that is missing, or the entry that is missing or that no model here has.
     pub fn open(folder: &Path) -> Outcome<Self> {
         let path = folder.join(CONFIG);
+        if !path.exists() && folder.join(ROWS).exists() {
+            let what = "has a checkpoint for each row of experts; name one of them, as in";
+            let row = folder.join(row_folder(Row(0)));
+            return Err(Failure::usage(format!("{}: {what} --init {}", folder.display(), row.display())));
+        }
         let known = ModelConfig::read(&path, &bounded(&path, CONFIG_BYTES)?)?;
         Ok(Self { folder: folder.to_owned(), known })
     }

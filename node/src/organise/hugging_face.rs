@@ -1,5 +1,6 @@
 //! Names and shapes of checkpoints as `transformers` has them.
 
+use muster_core::ids::Row;
 use muster_core::layout::Tensor;
 
 /// Weights of a checkpoint.
@@ -7,6 +8,14 @@ pub const WEIGHTS: &str = "model.safetensors";
 
 /// What the weights are.
 pub const CONFIG: &str = "config.json";
+
+/// What says which folders an export of several rows of experts has, and how a text chooses among them.
+pub const ROWS: &str = "rows.json";
+
+/// The folder of a row's path in an export of several.
+pub fn row_folder(row: Row) -> String {
+    format!("row-{row}")
+}
 
 /// The name of the token types that an ALBERT of `transformers` has.
 pub(super) const TOKEN_TYPES: &str = "albert.embeddings.token_type_embeddings.weight";

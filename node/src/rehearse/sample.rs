@@ -33,7 +33,8 @@ pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) ->
     };
     let words = Words::of(&checkpoint.manifest, &checkpoint.folder, None)?;
     let continuation = Continuation { prompt, count: SAMPLE_TOKENS, sampling: Sampling::default() };
-    let mut reader = exact.reader(&checkpoint.manifest, &checkpoint.parameters);
+    let parameters = checkpoint.path(checkpoint.best_row(&words.prompt(prompt)?)?)?;
+    let mut reader = exact.reader(&checkpoint.manifest, &parameters);
     let mut after = |text: &[u32]| Ok(reader.after(read_of(&checkpoint.manifest, text)));
     continue_text(&checkpoint.manifest, &mut after, &words, &continuation, &mut show)?;
     let shown = format!("{prompt}{text}");

@@ -1,9 +1,10 @@
-//! The rows of experts that a text is read with: which suit it best, and how their answers become one.
+//! The rows of experts of the newest state, and how their answers become one.
 
-use muster_core::ids::{Digest, Round, Row};
+use muster_core::ids::{Digest, Round};
 use muster_core::ledger::Ledger;
 use muster_core::router::NAT;
-use muster_store::dataset::Routing;
+
+use crate::organise::ranking::RankedRow;
 
 /// The newest state that every node at work has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,31 +23,6 @@ pub(super) fn newest(ledger: &Ledger) -> Newest {
         None => (ledger.next_round(), ledger.state()),
     };
     Newest { round, root: state.root(), rows: state.rows() }
-}
-
-/// A row that a text is read with, and how well it suits the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RankedRow {
-    pub(super) row: Row,
-    pub(super) score: i64,
-}
-
-impl RankedRow {
-    /// The row of a state that has one.
-    pub(super) const ONLY: Self = Self { row: Row(0), score: 0 };
-}
-
-/// CALL-12: all rows by their scores for a text that a model with this `sequence` is to continue, the best first.
-pub(super) fn ranked(router: &Routing, text: &[u32], sequence: usize) -> Vec<RankedRow> {
-    let before = before(text, sequence, router.tokens());
-    let scores = router.scores(before);
-    router.ranked(before).into_iter().map(|row| RankedRow { row, score: scores[row.index()] }).collect()
-}
-
-/// CALL-12: the text before place max(n − s, min(n, t)), of which the router reads the last t tokens.
-fn before(text: &[u32], sequence: usize, tokens: usize) -> &[u32] {
-    let length = text.len();
-    &text[..length.saturating_sub(sequence).max(length.min(tokens))]
 }
 
 /// An answer of a row.
@@ -76,7 +52,7 @@ pub(super) fn mixed(answers: &[RowAnswer]) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::router::{BUCKETS, RouterRow, Table};
+    use muster_core::ids::Row;
 
     use super::*;
 
@@ -96,34 +72,5 @@ mod tests {
         // Whatever a table may hold.
         let most = 1 << 44;
         assert_eq!(mixed(&[answer(-most, &[2.0]), answer(most, &[5.0])]), [5.0]);
-    }
-
-    #[test]
-    fn call_12_the_router_reads_the_text_before_the_window_or_the_first_tokens_of_a_short_one() {
-        let (sequence, tokens, text) = (4, 3, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        let read = |length: usize| {
-            let before = before(&text[..length], sequence, tokens);
-            &before[before.len().saturating_sub(tokens)..]
-        };
-        assert_eq!((read(0), read(2), read(3)), (&text[..0], &text[..2], &text[..3]));
-        // What it reads stays the same until so much text is before the window.
-        assert!((3..=7).all(|length| read(length) == &text[..3]));
-        assert_eq!((read(8), read(10)), (&text[1..4], &text[3..6]));
-    }
-
-    #[test]
-    fn call_12_rows_are_ranked_with_their_scores() {
-        let row = |liked: usize, bias| {
-            let mut entries = [0; BUCKETS];
-            entries[liked] = 4;
-            RouterRow { entries, bias }
-        };
-        let router = Routing::new(2, Table::new(vec![row(1, 0), row(2, 0), row(9, 5)]).unwrap());
-        let ranked = |text: &[u32]| -> Vec<(u16, i64)> {
-            ranked(&router, text, 3).into_iter().map(|ranked| (ranked.row.0, ranked.score)).collect()
-        };
-        assert_eq!(ranked(&[]), [(2, 5), (0, 0), (1, 0)]);
-        assert_eq!(ranked(&[1, 1, 2, 2, 2]), [(0, 8), (2, 5), (1, 0)]);
-        assert_eq!(ranked(&[1, 1, 2, 2, 2, 7, 7]), [(1, 8), (2, 5), (0, 0)]);
     }
 }

@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Round, Row};
 use muster_core::manifest::{Family, Manifest, Start};
-use muster_core::state::real_bytes;
+use muster_core::state::{State, real_bytes};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::*;
 use crate::exit::Exit;
 use crate::organise::checkpoint::Checkpoint;
 use crate::organise::config::Makers;
-use crate::organise::export::export;
+use crate::organise::export::{Exported, export};
 use crate::organise::hugging_face::TOKEN_TYPES;
 
 const TIED: &str = "[model]\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\n\
@@ -52,8 +52,9 @@ fn values(count: u64) -> Vec<f32> {
 /// What `muster run export` makes of a model with these parameters.
 fn exported(manifest: &Manifest, parameters: &[f32], out: &Path) {
     let folder = out.to_owned();
-    let (manifest, parameters) = (manifest.clone(), parameters.to_vec());
-    export(&Checkpoint { manifest, round: Round(0), parameters, folder }, out).unwrap();
+    let state = State::initial(&layout::Layout::of(&manifest.model), parameters.to_vec());
+    let checkpoint = Checkpoint { manifest: manifest.clone(), round: Round(0), state, folder };
+    assert_eq!(export(&checkpoint, None, out).unwrap(), Exported::Path(Row(0)));
 }
 
 /// Tensors of a file by name: type, shape and bytes.

@@ -121,7 +121,7 @@ impl Ledger {
     }
 
     /// The nodes that count as holders of their rows (ROW-2), in order of admission.
-    fn holders(&self) -> Vec<RowHolder> {
+    pub fn holders(&self) -> Vec<RowHolder> {
         // ROW-2: a node counts as holder while r + max(retention.contributions, 1) is not below the next round, for a round r
         // in which it had a seat in the row, or that was the next one when it got the row. Whoever has gone without a word
         // would otherwise count for ever.

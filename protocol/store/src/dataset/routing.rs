@@ -56,7 +56,7 @@ impl Routing {
     }
 
     /// The table's file.
-    pub(super) fn file(&self) -> &[u8] {
+    pub fn file(&self) -> &[u8] {
         &self.file
     }
 
