@@ -141,29 +141,43 @@ fn a_mixture_is_trained_audited_and_exported_and_continues_text() {
     assert!(code == 2 && output.contains("there is nothing to calibrate"), "{code}: {output}");
 }
 
+/// A model of three rows of experts.
+const EXPERTS: &str = "[experts]\ncolumns = 4\nactive = 2\nshared_hidden = 8\nrows = 3\n";
+
 /// Rows come to be after the second of eight rounds: two nodes hold one of three each, the steward all.
 #[test]
 fn rows_of_experts_are_exported_each_alone_and_the_best_one_reads() {
-    let experts = "[experts]\ncolumns = 4\nactive = 2\nshared_hidden = 8\nrows = 3\n";
     let model = "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 12\n\
                  sequence = 32\n";
-    let settings = format!("{model}{experts}branch = 0.25\nheld = 0\nlag = 0\n{COMMON}");
+    let settings = format!("{model}{EXPERTS}branch = 0.25\nheld = 0\nlag = 0\n{COMMON}");
     let run = Run::routed(programs!(), &settings, None, 3);
     train(&run);
-    let (host, nodes) = (run.at("run"), [run.at("first"), run.at("second")]);
-    let weights = |folder: &str| fs::read(run.path(folder).join("model.safetensors")).expect("weights");
+    exports_every_row(&run);
+    for node in ["first", "second"] {
+        exports_the_row_that_it_holds(&run, node);
+    }
+    reads_with_the_best_row(&run);
+    begins_with_one_row(&run);
+}
 
+fn weights(run: &Run, folder: &str) -> Vec<u8> {
+    fs::read(run.path(folder).join("model.safetensors")).expect("weights")
+}
+
+fn exports_every_row(run: &Run) {
+    let host = run.at("run");
     let said = run.good(&["run", "export", &host, "--out", &run.at("all")]);
     assert!(said.contains("a folder row-N for each of rows 0, 1, 2"), "{said}");
     for row in ["0", "1", "2"] {
         let out = format!("row{row}");
         let said = run.good(&["run", "export", &host, "--row", row, "--out", &run.at(&out)]);
         assert!(said.contains(&format!("trunk and row {row}, is in ")), "{said}");
-        assert!(weights(&out) == weights(&format!("all/row-{row}")));
+        assert!(weights(run, &out) == weights(run, &format!("all/row-{row}")));
     }
-    assert!(weights("row0") != weights("row1") && weights("row1") != weights("row2"));
+    let [first, second, third] = ["row0", "row1", "row2"].map(|folder| weights(run, folder));
+    assert!(first != second && second != third);
     let [table, own] =
-        ["all/router.bin", "run/data/router.bin"].map(|file| fs::read(run.path(file)).unwrap());
+        ["all/router.bin", "run/data/router.bin"].map(|file| fs::read(run.path(file)).expect("a router"));
     assert!(table == own && run.path("all/rows.json").exists());
     let (code, output) = run.muster(&["run", "export", &host, "--row", "3", "--out", &run.at("none")]);
     assert!(
@@ -175,60 +189,33 @@ fn rows_of_experts_are_exported_each_alone_and_the_best_one_reads() {
     // Before they came to be there was one.
     run.good(&["run", "export", &host, "--round", "0", "--out", &run.at("begun")]);
     assert!(run.path("begun/config.json").exists() && !run.path("begun/rows.json").exists());
+}
 
-    for (number, node) in nodes.iter().enumerate() {
-        let out = format!("own{number}");
-        let said = run.good(&["run", "export", node, "--out", &run.at(&out)]);
-        let row = said.split("trunk and row ").nth(1).expect("its row").split(',').next().expect("a number");
-        assert!(said.contains("of its 3 rows ") && weights(&out) == weights(&format!("row{row}")), "{said}");
-        let other = if row == "0" { "1" } else { "0" };
-        let (code, output) = run.muster(&["run", "export", node, "--row", other, "--out", &run.at("none")]);
-        let holds = format!("here is row {row}");
-        assert!(code == 3 && output.contains(&holds), "{code}: {output}");
-        let output = run.good(&["generate", node, "--prompt", "let mut", "--tokens", "4"]);
-        assert!(
-            output.contains(&format!("reading with row {row}, the only one of 3 that is here")),
-            "{output}"
-        );
-    }
-    reads_with_the_best_row(&run);
-
-    // Every row of a new run begins with the one that is given.
-    fs::write(run.path("next.toml"), format!("{experts}branch = 0.0\n")).unwrap();
-    let begin = |init: &str| {
-        let (config, data, next) = (run.at("next.toml"), run.at("corpus"), run.at("next"));
-        run.muster(&[
-            "run",
-            "new",
-            "--config",
-            &config,
-            "--data",
-            &data,
-            "--init",
-            &run.at(init),
-            "--out",
-            &next,
-        ])
-    };
-    let (code, output) = begin("all");
-    assert!(code == 2 && output.contains("--init ") && output.contains("all/row-0"), "{code}: {output}");
-    let (code, output) = begin("all/row-1");
-    assert_eq!(code, 0, "{output}");
-    run.good(&["run", "export", &run.at("next"), "--out", &run.at("again")]);
-    for row in ["row-0", "row-1", "row-2"] {
-        assert!(weights(&format!("again/{row}")) == weights("all/row-1"));
-    }
+/// A node's directory has the trunk and its row.
+fn exports_the_row_that_it_holds(run: &Run, node: &str) {
+    let (folder, out) = (run.at(node), format!("of-{node}"));
+    let said = run.good(&["run", "export", &folder, "--out", &run.at(&out)]);
+    let row = said.split("trunk and row ").nth(1).and_then(|rest| rest.split(',').next()).expect("its row");
+    assert!(said.contains("of its 3 rows "), "{said}");
+    assert!(weights(run, &out) == weights(run, &format!("row{row}")));
+    let other = if row == "0" { "1" } else { "0" };
+    let (code, output) = run.muster(&["run", "export", &folder, "--row", other, "--out", &run.at("none")]);
+    assert!(code == 3 && output.contains(&format!("here is row {row}")), "{code}: {output}");
+    let output = run.good(&["generate", &folder, "--prompt", "let mut", "--tokens", "4"]);
+    let said = format!("reading with row {row}, the only one of 3 that is here");
+    assert!(output.contains(&said), "{output}");
 }
 
 /// The steward's folder has all rows: each text is continued with the row that the router ranks first.
 fn reads_with_the_best_row(run: &Run) {
     let host = run.at("run");
-    let manifest: Manifest = decode(&fs::read(run.path("run/manifest.bin")).unwrap()).unwrap();
-    let router =
-        open_router(&run.path("run/data"), manifest.data.router.as_ref().expect("a router")).unwrap();
-    let text = String::from_utf8(fs::read(run.path("text/a.txt")).unwrap()).unwrap();
+    let manifest = fs::read(run.path("run/manifest.bin")).expect("a manifest");
+    let manifest: Manifest = decode(&manifest).expect("a manifest");
+    let named = manifest.data.router.as_ref().expect("a router");
+    let router = open_router(&run.path("run/data"), named).expect("a router");
+    let text = fs::read_to_string(run.path("text/a.txt")).expect("ASCII");
     let mut read = BTreeSet::new();
-    for prompt in text.as_bytes().chunks(64).map(|piece| std::str::from_utf8(piece).unwrap()) {
+    for prompt in text.as_bytes().chunks(64).map(|piece| std::str::from_utf8(piece).expect("ASCII")) {
         let tokens: Vec<u32> = prompt.bytes().map(u32::from).collect();
         let best = router.ranked(&tokens)[0];
         if !read.insert(best) {
@@ -241,6 +228,24 @@ fn reads_with_the_best_row(run: &Run) {
     assert_eq!(read.len(), 3, "the text suits every row somewhere");
     let output = run.good(&["generate", &host, "--round", "0", "--tokens", "4"]);
     assert!(!output.contains("reading with"), "there was one row: {output}");
+}
+
+/// Every row of a new run begins with the one that is given.
+fn begins_with_one_row(run: &Run) {
+    fs::write(run.path("next.toml"), format!("{EXPERTS}branch = 0.0\n")).expect("a file");
+    let begin = |init: &str| {
+        let (config, data, init) = (run.at("next.toml"), run.at("corpus"), run.at(init));
+        let out = run.at("next");
+        run.muster(&["run", "new", "--config", &config, "--data", &data, "--init", &init, "--out", &out])
+    };
+    let (code, output) = begin("all");
+    assert!(code == 2 && output.contains("--init ") && output.contains("all/row-0"), "{code}: {output}");
+    let (code, output) = begin("all/row-1");
+    assert_eq!(code, 0, "{output}");
+    run.good(&["run", "export", &run.at("next"), "--out", &run.at("again")]);
+    for row in ["row-0", "row-1", "row-2"] {
+        assert!(weights(run, &format!("again/{row}")) == weights(run, "all/row-1"));
+    }
 }
 
 #[test]

@@ -273,7 +273,8 @@ pub fn lasting(before: &Ledger, after: &Ledger) {
     let active = |seat: &Seat| after.member(&seat.member).is_some_and(|m| m.standing == Standing::Active);
     assert!(after.derived_seats().iter().all(active));
     // LEDGER-20: nor has anybody a seat that failed at the very outcome which opens the round.
-    let opened = after.current().filter(|view| before.current().map(RoundView::round) != Some(view.round()));
+    // After a Rewind the last round is an earlier one, which this record has not opened.
+    let opened = after.current().filter(|view| before.current().map(RoundView::round) < Some(view.round()));
     assert!(opened.is_none_or(|view| view.seats().iter().all(active)));
 }
 
