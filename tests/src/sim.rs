@@ -33,7 +33,7 @@ use muster_core::messages::record::Record;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::Update;
+use muster_core::state::{State, Update};
 use muster_replica::Replica;
 use muster_roles::steward::{Question, Steward, StewardInput, StewardSetup};
 use muster_store::dataset::Dataset;
@@ -245,7 +245,7 @@ impl Sim {
         assert_eq!(
             stage,
             Stage::Closed,
-            "seed {seed}: the run did not end, at round {round}, waiting for {waits:?}"
+            "seed {seed}: the run did not end: {stage:?} at round {round}, waiting for {waits:?}"
         );
         self.report.root = self.replica.state().root();
         self.report.trace = self.trace();
@@ -274,6 +274,11 @@ impl Sim {
     /// The steward's ledger.
     pub fn ledger(&self) -> &Ledger {
         self.machine.ledger()
+    }
+
+    /// The state after all that was applied.
+    pub fn state(&self) -> &State {
+        self.replica.state()
     }
 
     /// All sealed records.

@@ -340,6 +340,9 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
         more if more > SHOWN => format!("{} and {} more", contacts[..SHOWN].join(", "), more - SHOWN),
         _ => contacts.join(", "),
     };
+    if view.commitments().next().is_none() {
+        return "nobody that had a seat committed to anything in time".into();
+    }
     if parts == 0 {
         return format!(
             "{all} members committed, and there was nobody that could be dialled to combine their parts"

@@ -29,7 +29,8 @@ struct Dealt {
 pub fn report() -> (String, bool) {
     let jobs: Vec<(u16, u16, u16)> =
         SIZES.into_iter().flat_map(|(members, rows)| SHARES.map(|share| (members, rows, share))).collect();
-    let done = in_parallel(&jobs, |(members, rows, share)| dealt(*members, *rows, attackers(*members, *share)));
+    let done =
+        in_parallel(&jobs, |(members, rows, share)| dealt(*members, *rows, attackers(*members, *share)));
     let mut good = true;
     let cells = jobs.iter().zip(done).map(|((members, rows, share), dealt)| {
         let attackers = attackers(*members, *share);
@@ -48,7 +49,8 @@ pub fn report() -> (String, bool) {
             percent(f64::from(dealt.trials) / f64::from(HEADS)),
         ]
     });
-    let head = ["members", "rows", "attackers", "a given row, dealt", "a given row, by formula", "any row, dealt"];
+    let head =
+        ["members", "rows", "attackers", "a given row, dealt", "a given row, by formula", "any row, dealt"];
     (markdown(&head, cells), good)
 }
 
@@ -109,9 +111,8 @@ fn dealt(members: u16, rows: u16, attackers: u16) -> Dealt {
 
 /// Probability that of so many places, drawn without replacement, half or more go to attackers.
 fn tail(members: u16, attackers: u16, places: u16) -> f64 {
-    let ways = |all: u16, of: u16| -> f64 {
-        (0..of).map(|i| f64::from(all - i).ln() - f64::from(i + 1).ln()).sum()
-    };
+    let ways =
+        |all: u16, of: u16| -> f64 { (0..of).map(|i| f64::from(all - i).ln() - f64::from(i + 1).ln()).sum() };
     let all = ways(members, places);
     let (least, most) = (places.div_ceil(2), places.min(attackers));
     let fits = |taken: &u16| places - taken <= members - attackers;
@@ -125,7 +126,8 @@ fn tail(members: u16, attackers: u16, places: u16) -> f64 {
 fn keys_until(number: u32, members: u16, rows: u16, wanted: usize) -> usize {
     let ids: Vec<MemberId> = (0..u32::from(members)).map(member).collect();
     let dealt = deal_rows(&head(number), ids.iter().copied(), rows);
-    let mut nodes: Vec<(MemberId, Option<Row>)> = ids.iter().map(|id| (*id, dealt.get(id).copied())).collect();
+    let mut nodes: Vec<(MemberId, Option<Row>)> =
+        ids.iter().map(|id| (*id, dealt.get(id).copied())).collect();
     let (mut keys, mut held) = (0u32, 0);
     while held < wanted {
         let id = member(u32::from(members) + keys);

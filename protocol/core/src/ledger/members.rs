@@ -216,9 +216,10 @@ impl Ledger {
         self.members.iter().filter(move |m| m.role == role && m.standing == Standing::Active)
     }
 
-    /// The seats of a round that would begin now (LEDGER-14): active nodes with weight in order of admission, the
-    /// leaves shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each.
-    /// Then newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
+    /// The seats of a round that would begin now (LEDGER-14): active nodes with weight in order of admission, in
+    /// turn where they are more than the seats, the leaves shared equally, the first ones taking the remainder, each within its
+    /// pace, and at least one leaf each. Then newcomers in turn, on a quarter of the seats at most but at least one, with as
+    /// many leaves each on top.
     pub fn derived_seats(&self) -> Vec<Seat> {
         self.seats_without(&BTreeSet::new(), self.rows())
     }
@@ -243,18 +244,19 @@ impl Ledger {
         // ROW-3: whoever still fetches its row has no seat.
         let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
         let there = there.filter(|member| row(member).is_some());
-        let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
+        let (weighted, newcomers): (Vec<&Member>, Vec<&Member>) =
             there.partition(|member| self.weighs(member));
         // A quarter at most, so that a flood of keys does not displace those with weight; one at least, so that
         // a probation can end at all.
-        let taken = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
-        nodes.truncate(limits::SEATS - taken);
+        let taken = newcomers.len().min((weighted.len() / 3).clamp(1, limits::SEATS / 4));
+        let most = weighted.len().min(limits::SEATS - taken);
+        // In turn, by the round's number: whoever chose them could keep its friends seated, or those on probation.
+        let turn = self.next_round.index();
+        let mut nodes: Vec<&Member> = in_turn(&weighted, most, turn).collect();
         // Newcomers' leaves come on top: otherwise every round would lose leaves to work that counts for
         // nothing.
         let sharers = if nodes.is_empty() { taken } else { nodes.len() };
-        // In turn, by the round's number: whoever chose them could keep its friends on probation seated.
-        let first = self.next_round.index().saturating_mul(taken);
-        nodes.extend((0..taken).map(|turn| newcomers[(first + turn) % newcomers.len()]));
+        nodes.extend(in_turn(&newcomers, taken, turn));
         let leaves = self.manifest.training.leaves as usize;
         let share = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
         let seat = |(slot, member): (usize, &&Member)| Seat {
@@ -462,5 +464,28 @@ impl Ledger {
 
     pub(super) fn member_mut(&mut self, id: &MemberId) -> Option<&mut Member> {
         self.members.get_mut(*self.index.get(id)?)
+    }
+}
+
+/// So many of these members, each round others where they are more.
+fn in_turn<'a>(members: &[&'a Member], seats: usize, round: usize) -> impl Iterator<Item = &'a Member> {
+    let first = round.saturating_mul(seats);
+    (0..seats).filter_map(move |turn| members.get((first + turn) % members.len()).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ledger_14_where_there_are_more_members_than_seats_each_has_one_in_turn() {
+        let chain = crate::ledger::fixture::Chain::begin();
+        let all: Vec<&Member> = chain.ledger.members.iter().take(3).collect();
+        let of = |round| -> Vec<MemberId> { in_turn(&all, 2, round).map(|member| member.id).collect() };
+        let ids: Vec<MemberId> = all.iter().map(|member| member.id).collect();
+        assert_eq!([of(0), of(1), of(2)], [[0, 1], [2, 0], [1, 2]].map(|turn| turn.map(|i| ids[i]).to_vec()));
+        // Where all have seats they keep their order.
+        assert_eq!(in_turn(&all, 3, 7).map(|member| member.id).collect::<Vec<_>>(), ids);
+        assert_eq!(in_turn(&[], 0, 7).count(), 0);
     }
 }

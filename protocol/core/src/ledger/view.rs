@@ -355,10 +355,11 @@ impl RoundView {
     }
 
     /// Whether the round is over and spent for nothing: contributions with weight were frozen, and none of them
-    /// counted.
+    /// counted; or nothing was frozen.
     pub fn is_barren(&self) -> bool {
         let idle = self.commitments().all(|(slot, _)| !self.counted(slot));
-        self.over().is_some() && self.weighs() && idle
+        let empty = self.commitments().next().is_none();
+        self.over().is_some() && (self.weighs() || empty) && idle
     }
 
     /// Whether any frozen contribution counts.

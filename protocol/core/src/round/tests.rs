@@ -24,7 +24,7 @@ fn proposed(conductor: &mut Conductor) -> Option<Body> {
 }
 
 #[test]
-fn round_1_a_freeze_waits_for_every_live_seat_or_the_timer_and_holds_a_commitment() {
+fn round_1_a_freeze_waits_for_every_live_seat_or_the_timer_and_for_a_commitment() {
     let chain = Chain::begin();
     let timer = u64::from(chain.ledger.manifest().timers.commit);
     let mut waiting = conductor(&chain);
@@ -50,6 +50,30 @@ fn round_1_a_freeze_waits_for_every_live_seat_or_the_timer_and_holds_a_commitmen
     waiting.tick(timer);
     let Some(Body::Freeze(freeze)) = proposed(&mut waiting) else { panic!("a Freeze") };
     assert_eq!(freeze.commits.len(), 3);
+}
+
+/// Whoever alone has seats, and says nothing, stops nobody who has come since.
+#[test]
+fn round_1_a_round_without_a_commitment_ends_where_others_could_go_on() {
+    let mut chain = Chain::begin();
+    let timer = u64::from(chain.ledger.manifest().timers.commit);
+    chain.admit_node(4, false);
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    conductor.tick(timer);
+    assert_eq!(proposed(&mut conductor), None, "the fifth node is not there");
+    conductor.live(timer, node(4).id(), true);
+    let Some(body @ Body::Freeze(_)) = proposed(&mut conductor) else { panic!("a Freeze") };
+    let Body::Freeze(freeze) = &body else { panic!("a Freeze") };
+    assert!(freeze.commits.is_empty());
+    conductor.sealed(timer, &chain.seal(body)).unwrap();
+    let Some(body @ Body::Inputs(_)) = proposed(&mut conductor) else { panic!("Inputs") };
+    conductor.sealed(timer, &chain.seal(body)).unwrap();
+    let Some(Output::Apply(results)) = conductor.poll_output() else { panic!("nothing to reduce") };
+    assert!(results.iter().all(Option::is_none));
+    assert!(!conductor.ledger().derived_seats().is_empty());
+    let seated: Vec<_> = conductor.ledger().derived_seats().iter().map(|seat| seat.member).collect();
+    assert_eq!(seated, [node(4).id()], "the others have failed");
 }
 
 #[test]
