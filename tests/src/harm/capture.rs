@@ -68,7 +68,7 @@ pub fn shop() -> String {
         let most = keys.iter().max().copied().unwrap_or_default();
         vec![members.to_string(), rows.to_string(), format!("{mean:.1}"), most.to_string()]
     });
-    markdown(&["members", "rows", "keys until two hold the row that is wanted", "at most"], rows.into_iter())
+    markdown(&["members", "rows", "keys until two hold the row that is wanted", "at most"], rows)
 }
 
 fn attackers(members: u16, share: u16) -> u16 {
