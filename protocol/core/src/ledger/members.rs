@@ -107,6 +107,13 @@ pub(super) struct Debt {
     pub(super) round: Round,
 }
 
+impl Member {
+    /// Whether it is a node that has not gone for good.
+    pub fn is_node_still(&self) -> bool {
+        self.role == Role::Node && !matches!(self.standing, Standing::Left | Standing::Banned)
+    }
+}
+
 impl Ledger {
     /// LEDGER-5: checks an enrolment against everything but the clock, which only the steward has.
     ///

@@ -8,7 +8,7 @@ use crate::error::Reject;
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Digest, MemberId, Round, Row, ShardId};
 use crate::manifest::{Family, Mixture};
-use crate::messages::enrol::{Ready, Role};
+use crate::messages::enrol::Ready;
 use crate::sign::{Signed, Verified};
 use crate::state::{ShardRoots, StateRoots};
 
@@ -86,7 +86,7 @@ impl Ledger {
         if rows == 1 || self.dealt {
             return BTreeMap::new();
         }
-        let nodes = self.members.iter().filter(|member| takes_a_row(member));
+        let nodes = self.members.iter().filter(|member| member.is_node_still());
         deal_rows(&self.head, nodes.map(|member| member.id), rows)
     }
 
@@ -112,7 +112,7 @@ impl Ledger {
             return;
         }
         let holders = self.holders().into_iter().map(|holder| (holder.member, Some(holder.row)));
-        let without = self.members.iter().filter(|member| takes_a_row(member) && member.holding.is_none());
+        let without = self.members.iter().filter(|member| member.is_node_still() && member.holding.is_none());
         let nodes: Vec<(MemberId, Option<Row>)> =
             holders.chain(without.map(|member| (member.id, None))).collect();
         for (id, row) in draw_rows(&self.head, &nodes, self.rows()) {
@@ -130,7 +130,7 @@ impl Ledger {
         let rounds = self.rounds.iter().filter(|view| lately(view.round()));
         let seats = rounds.flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
         let seated: BTreeSet<(MemberId, Row)> = seats.collect();
-        let nodes = self.members.iter().filter(|member| takes_a_row(member));
+        let nodes = self.members.iter().filter(|member| member.is_node_still());
         let holder = |member: &Member| {
             let Holding { row, ready, since } = member.holding?;
             let counts = lately(since) || seated.contains(&(member.id, row));
@@ -177,7 +177,7 @@ impl Ledger {
         // `root` is the root of the state before `round`, which is the next round or one that is remembered.
         let ready = signed.verify(self.run)?;
         let member = self.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
-        self.require(takes_a_row(member), "only a node that has not gone holds a row")?;
+        self.require(member.is_node_still(), "only a node that has not gone holds a row")?;
         let drawn = member.holding.ok_or(Reject::Stale("no row was drawn for this member yet"))?;
         self.require(drawn.row == ready.row, "a member is ready for the row that it was drawn for")?;
         // Every statement stays on everybody's disk.
@@ -203,12 +203,6 @@ impl Ledger {
         }
         Ok(())
     }
-}
-
-/// Whether a row is dealt to a member, or drawn for it: a node that has not gone.
-fn takes_a_row(member: &Member) -> bool {
-    let gone = matches!(member.standing, Standing::Left | Standing::Banned);
-    member.role == Role::Node && !gone
 }
 
 /// ROW-1: nodes in order of `H("place", head before the record, member)` take rows 0, 1, …, R − 1, 0, 1, … in turn.

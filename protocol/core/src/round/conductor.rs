@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Slot};
-use crate::ledger::{Ledger, Member, Stage, Standing};
-use crate::messages::enrol::Role;
+use crate::ledger::{Ledger, Member, Stage};
 use crate::messages::record::{Body, Credit, Record};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
@@ -165,10 +164,8 @@ impl Conductor {
     pub fn live(&mut self, now: u64, member: MemberId, live: bool) {
         if live {
             // Who is out, or reduces nothing, changes nothing by coming back.
-            let helps = |known: &Member| {
-                known.role == Role::Node && !matches!(known.standing, Standing::Banned | Standing::Left)
-            };
-            if self.live.insert(member) && self.ledger.member(&member).is_some_and(helps) {
+            let helps = self.ledger.member(&member).is_some_and(Member::is_node_still);
+            if self.live.insert(member) && helps {
                 self.barren.stir();
             }
         } else {

@@ -7,7 +7,7 @@ use crate::ids::{MemberId, Part, Slot};
 use crate::ledger::{Member, RoundView, Standing};
 use crate::limits;
 use crate::messages::enrol::Role;
-use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned, Seat};
+use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, PartResult};
 use crate::sign::Signed;
 use crate::state::StateRoots;
@@ -45,17 +45,18 @@ impl Conductor {
         let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
         // ROUND-1: once no live seat lacks one, or at the timer; without any only where others could go on.
         let none = self.gathered.commits.is_empty();
-        if (waiting || none) && !self.overdue() || none && !self.others_wait(view) {
+        if (waiting || none) && !self.overdue() || none && !self.others_are_there(view) {
             return None;
         }
         let commits = bounded(self.gathered.commits.values().cloned().collect());
         Some(Output::Seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits })))
     }
 
-    /// Whether a live member would have a seat in the next round that has none in this one.
-    fn others_wait(&self, view: &RoundView) -> bool {
-        let waits = |seat: &Seat| self.is_live(&seat.member) && view.slot_of(&seat.member).is_none();
-        self.ledger.derived_seats().iter().any(waits)
+    /// Whether a live node has no seat in a round. Where it is away, too, so that nobody has a seat in the next one, the run
+    /// gathers, and it may return.
+    fn others_are_there(&self, view: &RoundView) -> bool {
+        let remains = |id: &MemberId| self.ledger.member(id).is_some_and(Member::is_node_still);
+        self.live.iter().any(|id| remains(id) && view.slot_of(id).is_none())
     }
 
     /// Whether a live member has yet to do something. One that has lost its seat since is not waited for.
