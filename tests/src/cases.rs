@@ -107,7 +107,8 @@ pub fn plan(seed: u64) -> Plan {
 /// Two to four rows, most of them held; nodes that come late, and some that die.
 fn experts(random: &mut ChaCha8Rng, players: &mut Vec<Player>) -> Experts {
     let from_branch = |random: &mut ChaCha8Rng| Round(pick(random, u64::from(ROUNDS)) as u32);
-    for player in players.iter_mut().filter(|player| !player.cheats) {
+    // Two stay, whoever else dies, leaves or is banned: a run that everybody has left waits.
+    for player in players.iter_mut().filter(|player| !player.cheats).skip(2) {
         if pick(random, 6) == 0 {
             player.behaviour = Behaviour::Dies(from_branch(random), Stage::Computing);
         }
