@@ -4,7 +4,7 @@ use crate::ids::{Part, Round, RowSet, Slot};
 use crate::ledger::fixture::{Chain, manifest, node, slots, steward, verifier, with_rows};
 use crate::manifest::{Manifest, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
-use crate::messages::enrol::Leave;
+use crate::messages::enrol::{Leave, Role};
 use crate::messages::record::{Ban, Body, Rewind};
 use crate::messages::round::Commit;
 use crate::messages::round::Route;
