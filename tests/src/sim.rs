@@ -11,6 +11,7 @@ mod blocks;
 mod book;
 mod clock;
 mod experts;
+mod latecomers;
 mod law;
 mod node;
 mod plan;

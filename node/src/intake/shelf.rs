@@ -115,18 +115,17 @@ impl Shelf {
         root: &Digest,
         block: Block,
     ) -> Option<Proved> {
-        let name = (round, *member);
         // A block of no layout would have the whole contribution read for nothing.
         self.layout.block(block)?;
-        if let Some(answer) = self.known(name, block) {
+        if let Some(answer) = self.known(round, member, block) {
             return answer;
         }
         let _reading = lock(&self.reading);
         // Somebody may have read it while this one waited.
-        if let Some(answer) = self.known(name, block) {
+        if let Some(answer) = self.known(round, member, block) {
             return answer;
         }
-        *self.loaded() = Some(Loaded { name, blocks: None });
+        *self.loaded() = Some(Loaded { name: (round, *member), blocks: None });
         let blocks = self.read(round, member, root);
         let found = blocks.as_ref().and_then(|blocks| blocks.get(&block).cloned());
         // Gone where something was written meanwhile.
@@ -137,9 +136,9 @@ impl Shelf {
     }
 
     /// Whether a block was among those read, and the block if so; `None` if this contribution was not read.
-    fn known(&self, name: (Round, MemberId), block: Block) -> Option<Option<Proved>> {
+    fn known(&self, round: Round, member: &MemberId, block: Block) -> Option<Option<Proved>> {
         let loaded = self.loaded();
-        let blocks = loaded.as_ref().filter(|loaded| loaded.name == name)?.blocks.as_ref()?;
+        let blocks = loaded.as_ref().filter(|loaded| loaded.name == (round, *member))?.blocks.as_ref()?;
         Some(blocks.get(&block).cloned())
     }
 

@@ -27,6 +27,13 @@ pub(crate) struct Heads {
     pub causal: bool,
 }
 
+/// One of the heads.
+#[derive(Clone, Copy)]
+struct OneHead<'a> {
+    heads: &'a Heads,
+    head: usize,
+}
+
 impl Heads {
     /// Width of all queries.
     pub(crate) fn query_width(&self) -> usize {
@@ -180,8 +187,9 @@ impl Attention {
             let [mixed, d_mixed] = [mixed, d_mixed].map(|rows| &rows[window * size_across..][..size_across]);
             let rows = [&joint[window * joint_size..][..joint_size], mixed, d_mixed];
             for (head, probabilities) in probabilities.chunks_exact(size).enumerate() {
-                self.backward_of_rows(kernels, (heads, head), probabilities, rows, d_joint);
-                self.backward_of_keys(kernels, (heads, head), probabilities, rows, d_joint);
+                let one = OneHead { heads, head };
+                self.backward_of_rows(kernels, one, probabilities, rows, d_joint);
+                self.backward_of_keys(kernels, one, probabilities, rows, d_joint);
             }
         }
     }
@@ -190,7 +198,7 @@ impl Attention {
     fn backward_of_rows(
         &mut self,
         kernels: Kernels,
-        (heads, head): (&Heads, usize),
+        OneHead { heads, head }: OneHead<'_>,
         probabilities: &[f32],
         [joint, mixed, d_mixed]: [&[f32]; 3],
         d_joint: &mut [f32],
@@ -220,7 +228,7 @@ impl Attention {
     fn backward_of_keys(
         &mut self,
         kernels: Kernels,
-        (heads, head): (&Heads, usize),
+        OneHead { heads, head }: OneHead<'_>,
         probabilities: &[f32],
         [joint, _, d_mixed]: [&[f32]; 3],
         d_joint: &mut [f32],

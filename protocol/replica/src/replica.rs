@@ -283,7 +283,8 @@ impl Replica {
             &mut self.arithmetic,
             &self.manifest,
             &self.dataset,
-            (&self.state, self.roots.rows()),
+            &self.state,
+            self.roots.rows(),
             |row| held.contains(row),
         )
     }
@@ -320,7 +321,8 @@ pub(crate) fn mean_held_out_loss(
     arithmetic: &mut Exact,
     manifest: &Manifest,
     dataset: &Dataset,
-    (state, rows): (&State, u16),
+    state: &State,
+    rows: u16,
     holds: impl Fn(Row) -> bool,
 ) -> Option<f64> {
     let sequence = manifest.model.sequence;

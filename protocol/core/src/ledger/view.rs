@@ -115,7 +115,7 @@ struct Over {
 
 /// What could still be audited of a contribution when it last came to another inspector, or was opened again (DUTY-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// Its author need not answer any more.
     Nothing,
     /// What a coin selects: its author had to answer, and its state may have been gone.

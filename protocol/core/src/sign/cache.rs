@@ -3,7 +3,7 @@
 //! A steward checks a commitment when it comes and again in the Freeze, and whoever follows a run meets the same result
 //! on the board and in the Outcome. To check an Ed25519 signature takes fifty times as long as to hash what it covers.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::{LazyLock, Mutex};
 
 use crate::hash::{Domain, Hasher};
@@ -17,8 +17,8 @@ static GOOD: LazyLock<Mutex<Generations>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Generations {
-    young: HashSet<Digest>,
-    old: HashSet<Digest>,
+    young: BTreeSet<Digest>,
+    old: BTreeSet<Digest>,
 }
 
 impl Generations {

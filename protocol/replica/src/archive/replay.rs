@@ -138,9 +138,9 @@ impl<'a> Replay<'a> {
         let manifest = &self.archive.manifest;
         let roots = self.state.roots();
         self.replayed.root = roots.root();
-        let state = (&self.state, roots.rows());
+        let (dataset, state, rows) = (&self.archive.dataset, &self.state, roots.rows());
         self.replayed.held_out_loss =
-            mean_held_out_loss(&mut self.arithmetic, manifest, &self.archive.dataset, state, |_| true);
+            mean_held_out_loss(&mut self.arithmetic, manifest, dataset, state, rows, |_| true);
         self.replayed
     }
 

@@ -91,7 +91,7 @@ impl Node {
         self.effects.extend(delivery.parcels().into_iter().map(NodeEffect::Bring));
         self.deliveries.insert((round, attempt), delivery);
         // With no parts to bring the delivery is over at once, and is said all the same (ROUND-3).
-        self.look_after((round, attempt));
+        self.look_after(round, attempt);
     }
 
     pub(super) fn brought(&mut self, parcel: &Parcel, receipt: Option<Signed<Receipt>>) {
@@ -99,18 +99,19 @@ impl Node {
         let Some(delivery) = self.deliveries.get_mut(&name) else { return };
         let relayed = delivery.brought(parcel, receipt);
         self.effects.extend(relayed.map(NodeEffect::Bring));
-        self.look_after(name);
+        self.look_after(parcel.round, parcel.attempt);
     }
 
     /// Says what was delivered once nothing is on its way any more. ROUND-5: nothing of a member that has not echoed counts, so
     /// that the steward takes no delivery before.
-    fn look_after(&mut self, name: (Round, u8)) {
+    fn look_after(&mut self, round: Round, attempt: u8) {
+        let name = (round, attempt);
         if !self.deliveries.get(&name).is_some_and(Delivery::is_over) {
             return;
         }
         let delivered = self.deliveries.remove(&name).and_then(|delivery| delivery.said());
         let Some(delivered) = delivered else { return };
-        match self.echoes.get_mut(&name.0) {
+        match self.echoes.get_mut(&round) {
             Some(waiting) => waiting.push(delivered),
             None => self.say_delivered(delivered),
         }

@@ -41,17 +41,12 @@ impl Docket {
         let banned = |member: &MemberId| ledger.is_banned(member);
         let open = self.charged.iter().filter(|((_, target, by), _)| !banned(target) && !banned(by));
         let charges = open.filter_map(|((round, target, verifier), charge)| {
-            Some((*verifier, self.charge(ledger, (*round, target), *charge)?))
+            Some((*verifier, self.charge(ledger, *round, target, *charge)?))
         });
         charges.collect()
     }
 
-    fn charge(
-        &self,
-        ledger: &Ledger,
-        (round, target): (Round, &MemberId),
-        charge: Charge,
-    ) -> Option<Evidence> {
+    fn charge(&self, ledger: &Ledger, round: Round, target: &MemberId, charge: Charge) -> Option<Evidence> {
         match charge {
             Charge::Verdict(request) => self.transcript(ledger, &request).map(Evidence::Audit),
             Charge::Recomputation => {

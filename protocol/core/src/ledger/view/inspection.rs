@@ -76,7 +76,7 @@ impl RoundView {
     }
 
     /// What could be audited of the contribution of a slot when it came to its inspector, or was opened again.
-    pub(in crate::ledger) fn reach(&self, slot: Slot) -> Reach {
+    pub(crate) fn reach(&self, slot: Slot) -> Reach {
         // Its first inspector has it since the round was over.
         self.over().and_then(|over| over.reach.get(&slot).copied()).unwrap_or(Reach::Anything)
     }
