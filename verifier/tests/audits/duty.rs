@@ -178,6 +178,7 @@ fn what_a_banned_verifier_has_passed_is_audited_again() {
     let worlds = (0..=255).map(|nonce| {
         let mut manifest = manifest(ALWAYS / 2, 0);
         (manifest.nonce, manifest.audit.recheck_ppm) = ([nonce; 16], 0);
+        (manifest.training.rounds, manifest.retention.states) = (3, 3);
         World::shared([Conduct::Honest, Conduct::FlipsLeaves], manifest, 2)
     });
     let selects = |world: &World, number: u8| {
