@@ -69,12 +69,11 @@ fn latecomers_take_up_the_rows_that_are_drawn_for_them() {
     }
 }
 
-/// ROW-7: nobody else comes, and of six nodes two were in each row.
+/// ROW-7: nobody else comes, and of eight nodes two or three are in each row.
 #[test]
 fn a_row_that_has_lost_its_holders_is_taken_up_by_another_node() {
     for seed in 0..4 {
-        let probe = Sim::new(plan(seed, 20, vec![Player::honest(); 8], 3));
-        let mut probe = probe;
+        let mut probe = Sim::new(plan(seed, 20, vec![Player::honest(); 8], 3));
         probe.run(HOUR);
         let dealt =
             |number: usize| probe.ledger().member(&probe.id(number)).and_then(|member| member.holding);

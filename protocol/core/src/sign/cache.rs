@@ -1,7 +1,7 @@
 //! Signatures that were good before.
 //!
 //! A steward checks a commitment when it comes and again in the Freeze, and whoever follows a run meets the same result
-//! on the board and in the Outcome. To check an Ed25519 signature takes fifty times as long as to hash what it covers.
+//! on the board and in the Outcome. To check an Ed25519 signature takes far longer than to hash what it covers.
 
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, Mutex};
@@ -10,7 +10,7 @@ use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, MemberId};
 use crate::lock::lock;
 
-/// Names of signatures in each of two generations: 3 MiB in all.
+/// Names of signatures in each of two generations: about 3 MiB in all.
 const NAMES: usize = 1 << 15;
 
 static GOOD: LazyLock<Mutex<Generations>> = LazyLock::new(Mutex::default);
@@ -41,7 +41,8 @@ pub(super) fn is_good(
     signature: &[u8; 64],
     check: impl FnOnce() -> bool,
 ) -> bool {
-    // All three are in the name: the same signature of something else, or by somebody else, is another one.
+    // All three are in the name: the same signature of something else, or by somebody else, is another one. In four parts,
+    // as no signed hash and no name of a message is (SIGN-1, SIGN-5).
     let name = Hasher::new(Domain::SIGN).part(&signed.0).part(&signer.0).part(signature).part(&[]).finish();
     if lock(&GOOD).has(&name) {
         return true;
