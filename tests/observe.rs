@@ -289,7 +289,9 @@ impl Teller {
         }
         let records = records.iter().map(|record| identity.sign(id, record)).collect();
         let rounds = home.updates().expect("aggregates");
-        let updates = rounds.iter().map(|round| home.load_update(*round).expect("an aggregate")).collect();
+        let layout = Layout::of(&archive.manifest.model);
+        let update = |round: &Round| home.load_update(&layout, *round).expect("an aggregate");
+        let updates = rounds.iter().map(update).collect();
         let story = Arc::new(Story { archive, records, updates });
         let runtime = Runtime::new().expect("threads");
         let listener =

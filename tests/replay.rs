@@ -21,7 +21,7 @@ use muster_core::reduction::reduce;
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{Arithmetic, ShardStep, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
-use muster_replica::{Crew, Replica};
+use muster_replica::{Crew, HeldState, Replica};
 
 use muster_store::dataset::{Dataset, SourceText as Source, pack};
 use muster_store::home::Home;
@@ -115,7 +115,12 @@ impl Maker {
             root: Digest::default(),
         });
         let mut commits: Vec<Commit> = empty.collect();
-        let sums = self.crew.sums(&self.state, &commits.iter().collect::<Vec<_>>(), &|| ());
+        let sums = self.crew.sums(
+            &HeldState::whole(self.state.clone()),
+            &commits.iter().collect::<Vec<_>>(),
+            &|| (),
+        );
+        let sums = sums.expect("a state in memory");
         for (commit, (q, loss)) in commits.iter_mut().zip(&sums) {
             (commit.loss, commit.root) = (*loss, Commitment::new(&layout, q).root());
         }
@@ -252,7 +257,7 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
         assert_eq!(later.leaves_done(), (u64::from(round.0) + 1) * 4);
         assert_eq!(to_the_end(later).expect("it agrees"), root, "resumed after round {round}");
         let mut changed = kept;
-        changed.states.values_mut().for_each(|state| state.parameters[0] += 1.0);
+        changed.states.values_mut().for_each(|held| held.state.parameters[0] += 1.0);
         let mut forged = Replay::begin(&archive, &plan).expect("arithmetic");
         forged.skip(&progress, &changed).expect_err("another state");
     }
@@ -271,7 +276,7 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     }
     // An aggregate that is not the sealed one is found out, one that is missing is asked for.
     let plan = Plan { threads: 1, path: None, sample: sample(0.0) };
-    let mut update = maker.home.load_update(Round(3)).expect("kept");
+    let mut update = maker.home.load_update(maker.ledger.layout(), Round(3)).expect("kept");
     update.values[0] += 1.0;
     let steps = [ShardStep { shard: ShardId::TRUNK, round: Round(3) }];
     maker.home.save_update(Round(3), &update, &steps).expect("room");

@@ -133,9 +133,7 @@ fn assemble(
         recovered;
     let board = board(&journal, &ledger)?;
     let layout = ledger.layout().clone();
-    // AUDIT-26: whoever audits a round that is still open to it can follow up to it without missing a state.
-    let results =
-        Results::new(layout.clone()).keeping((ledger.audit_window().max(manifest.model.lag()) + 2) as usize);
+    let results = Results::new(layout.clone()).with_disk(home.clone());
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Connections::default());

@@ -112,7 +112,7 @@ fn resumed(archive: &Archive, root: &str) {
         // A state that is not the sealed one is not gone on from.
         let mut forged = Replay::begin(archive, &plan).expect("arithmetic");
         let mut changed = kept;
-        changed.states.values_mut().for_each(|state| state.parameters[0] += 1.0);
+        changed.states.values_mut().for_each(|held| held.state.parameters[0] += 1.0);
         forged.skip(&progress, &changed).expect_err("another state");
     }
 }

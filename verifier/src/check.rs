@@ -220,7 +220,7 @@ impl FolderWitness {
             bar.set_position(u64::from(done.0) + 1);
         }
         bar.finish_and_clear();
-        Ok(replay.into_state())
+        Ok(replay.into_state().state)
     }
 
     /// The state with this root, of the shards that the folder has.
@@ -290,7 +290,7 @@ impl Witness for FolderWitness {
     }
 
     fn update(&mut self, round: Round) -> Option<Update> {
-        let why = match reading::aggregate(&self.folder, round) {
+        let why = match reading::aggregate(&self.folder, &Layout::of(&self.manifest.model), round) {
             Ok(Some(update)) => return Some(update),
             Ok(None) => format!("is not in updates/ of {}", self.folder.display()),
             Err(error) => format!("cannot be read ({error})"),

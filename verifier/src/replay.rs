@@ -40,12 +40,13 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     defined(archive.manifest.profile)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
-    memory::check(memory::following(&archive.manifest, threads)).map_err(Failure::arithmetic)?;
     let mut work = ReplayFolder::open(&work_folder(folder, replaying), replaying)?;
+    let need = if work.is_some() { memory::hosting } else { memory::following };
+    memory::check(need(&archive.manifest, threads)).map_err(Failure::arithmetic)?;
     let kept = work.as_ref().and_then(ReplayFolder::progress);
     let sample = sample(replaying, kept.as_ref().and_then(|progress| progress.sample))?;
     let plan = Plan { threads, path: replaying.path, sample };
-    let mut replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
+    let mut replay = begin(&archive, &plan, work.as_ref())?;
     // Before hours of work, not after: a machine that computes wrongly finds every run wrong.
     replay.self_test().map_err(Failure::arithmetic)?;
     if let (Some(work), Some(progress)) = (&mut work, kept) {
@@ -58,7 +59,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
             Err(why) => {
                 say(&format!("what {} holds is not used: {why}; beginning anew", work.path()));
                 work.clear();
-                replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
+                replay = begin(&archive, &plan, Some(work))?;
             }
         }
     }
@@ -74,6 +75,17 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
         work.remove();
     }
     Ok(summary(&archive, replay, sample))
+}
+
+/// At the beginning of the run. Of several rows one is in memory, where there is a folder for the others.
+fn begin<'a>(archive: &'a Archive, plan: &Plan, work: Option<&ReplayFolder>) -> Result<Replay<'a>, Failure> {
+    let replay = Replay::begin(archive, plan).map_err(Failure::arithmetic)?;
+    match work {
+        Some(work) if archive.manifest.model.rows() > 1 => {
+            Ok(replay.with_row_files(work.row_files().clone())?)
+        }
+        _ => Ok(replay),
+    }
 }
 
 /// TOL-11.

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, MemberId, RunId, unhex};
+use muster_core::ids::{Digest, MemberId, Round, RunId, unhex};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_core::sign::Identity;
-use muster_core::state::{State, StateRoots};
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
-use muster_replica::{Contact, Follower, Peers, Replica, fetch_dataset, fetch_manifest, memory};
+use muster_replica::{Contact, Follower, HeldState, Peers, Replica, fetch_dataset, fetch_manifest, memory};
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_store::rows::Rows;
 
 const MANIFEST: &str = "manifest.bin";
 
@@ -127,7 +127,7 @@ impl VerifierSession {
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {
-            Some((round, state)) => Replica::resume(manifest, dataset, threads, None, state, round),
+            Some((round, held)) => Replica::resume(manifest, dataset, threads, None, held, round),
             None => Replica::genesis(manifest, dataset, threads, None),
         });
         let replica = replica.await.map_err(|error| Failure::environment(error.to_string()))?;
@@ -143,9 +143,13 @@ impl VerifierSession {
         Ok(follower)
     }
 
-    fn newest_state(&self) -> Option<(muster_core::ids::Round, (State, StateRoots))> {
+    fn newest_state(&self) -> Option<(Round, HeldState)> {
         let rounds = self.home.states().ok()?;
-        rounds.into_iter().rev().find_map(|round| Some((round, self.home.load_state(round).ok()?)))
+        let read = |round| {
+            let (state, roots) = self.home.load_state(round).ok()?;
+            Some((round, HeldState { state, rows: Rows::new(), roots }))
+        };
+        rounds.into_iter().rev().find_map(read)
     }
 }
 

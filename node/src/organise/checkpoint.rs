@@ -10,8 +10,8 @@ use muster_core::ids::{Round, Row, ShardId};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::State;
-use muster_replica::Replica;
 use muster_replica::archive::advance;
+use muster_replica::{HeldState, Replica};
 use muster_store::dataset::Dataset;
 use muster_store::reading;
 
@@ -49,17 +49,19 @@ impl Checkpoint {
         let kept = reading::states(folder)?;
         let wanted = round.map_or(Round(u32::MAX), Round);
         let start = kept.iter().rev().find(|start| **start <= wanted);
-        let (mut reached, mut state) = match start {
+        let (mut reached, state) = match start {
             Some(start) => (*start, fitting(folder, reading::state(folder, *start)?.0, &manifest)?),
             None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
             None => return Err(none(folder, round, &kept)),
         };
         let layout = Layout::of(&manifest.model);
+        let mut held = HeldState::whole(state);
         while reached < wanted {
-            let Some(update) = reading::step(folder, &layout, reached)? else { break };
-            advance(exact, &manifest, &mut state, &update);
+            let Some(steps) = reading::steps(folder, &layout, reached)? else { break };
+            advance(exact, &manifest, &mut held, steps)?;
             reached = reached.next();
         }
+        let mut state = held.state;
         if round.is_some_and(|round| reached != Round(round)) {
             return Err(none(folder, round, &kept));
         }

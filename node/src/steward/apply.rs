@@ -8,8 +8,9 @@ use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
-use muster_core::state::{ShardStep, StateRoots};
+use muster_core::state::{ShardStep, StateRoots, Update};
 use muster_replica::{PeerError, Results, WantedValues, patience};
+use muster_store::error::StoreError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -59,27 +60,39 @@ impl Applying {
         if !missing.is_empty() {
             return Ok(Err(missing));
         }
-        let named = |part: &WantedValues| (part.result.part, part.blocks.clone(), part.result.digest);
-        let parts: Vec<_> = self.wanted.iter().map(named).collect();
-        let update = match self.results.update(self.round, &parts, &self.shards) {
-            Ok(update) => update,
-            Err(missing) => return Ok(Err(missing)),
-        };
-        let (court, round, steps) = (self.court.clone(), self.round, self.steps.clone());
-        let applied = tokio::task::spawn_blocking(move || {
-            // First: a restart takes this step again from the files.
-            court.home.save_update(round, &update, &steps)?;
-            // What has waited is on the disk alone; what is applied at once need not be read again.
-            let at_once = steps.iter().map(|step| step.shard).eq(update.shards.iter().copied())
-                && steps.iter().all(|step| step.round == round);
-            let update = if at_once { update } else { court.home.load_step(&court.layout, round)? };
-            let mut replica = lock(&court.replica);
-            Ok::<_, Failure>(replica.apply(&update, None))
-        });
-        let applied = applied
+        let absent = |part: &&WantedValues| !self.results.has(self.round, &part.blocks, &part.result.digest);
+        missing.extend(self.wanted.iter().filter(absent).map(|part| part.result.part));
+        if !missing.is_empty() {
+            return Ok(Err(missing));
+        }
+        let applied = tokio::task::spawn_blocking(move || self.apply())
             .await
             .map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
-        applied.map(Ok)
+        Ok(Ok(applied?))
+    }
+
+    /// Writes the aggregate down and applies it, shard by shard: it is as large as all of them.
+    fn apply(&self) -> Result<StateRoots, StoreError> {
+        let Self { round, shards, steps, court, .. } = self;
+        let (home, layout) = (&court.home, &court.layout);
+        // First: a restart takes this step again from the files.
+        home.save_update_by_shard(layout, *round, shards, steps, &|shard| self.shard(shard))?;
+        // What has waited is on the disk alone; what is applied at once need not be read again.
+        let updates = steps.iter().map(|step| {
+            let at_once = self.shard(step.shard).filter(|_| step.round == *round);
+            at_once.map_or_else(|| home.load_step(layout, *round, *step), Ok)
+        });
+        lock(&court.replica).apply(updates, None)
+    }
+
+    /// The aggregate of one shard, of the values at hand.
+    fn shard(&self, shard: ShardId) -> Option<Update> {
+        let own = |part: &&WantedValues| {
+            part.blocks.first().and_then(|block| self.court.layout.shard_of(*block)) == Some(shard)
+        };
+        let named = |part: &WantedValues| (part.result.part, part.blocks.clone(), part.result.digest);
+        let parts: Vec<_> = self.wanted.iter().filter(own).map(named).collect();
+        self.results.update(self.round, &parts, &[shard]).ok()
     }
 
     /// Fetches the values of all parts at once; returns the parts that are unavailable. An aggregator has as long to show

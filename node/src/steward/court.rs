@@ -13,9 +13,9 @@ use muster_core::lock::lock;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
-use muster_core::state::{State, Update};
+use muster_core::state::Update;
 use muster_replica::{
-    Brought, CommittedContribution, InputBlocks, InputSources, Offers, PartInputs, Peers, Replica,
+    Brought, CommittedContribution, InputBlocks, InputSources, KeptState, Offers, PartInputs, Peers, Replica,
     WantedContribution,
 };
 use muster_store::dataset::Dataset;
@@ -161,7 +161,7 @@ impl Court {
             }
             let update: &Update = match &mut update {
                 Some(update) => update,
-                none => none.insert(self.home.load_update(round)?),
+                none => none.insert(self.home.load_update(&self.layout, round)?),
             };
             let values = blocks.iter().filter_map(|block| update.block(&self.layout, *block));
             let values: Vec<f32> = values.flatten().copied().collect();
@@ -226,10 +226,9 @@ impl Court {
     }
 
     /// The state that evidence is about, if it is still kept.
-    pub(super) fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
+    pub(super) fn states(&self, evidence: &Evidence) -> Vec<KeptState> {
         let replica = lock(&self.replica);
-        let found =
-            evidence.state(self.manifest.run()).and_then(|(_, root)| Some((root, replica.state_at(&root)?)));
+        let found = evidence.state(self.manifest.run()).and_then(|(_, root)| replica.state_at(&root));
         found.into_iter().collect()
     }
 }

@@ -15,7 +15,7 @@ use muster_core::messages::record::{Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_replica::{Gossiping, Results, WantedContribution, WantedValues};
+use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
 use muster_roles::steward::hearing::Matter;
@@ -357,16 +357,16 @@ impl StewardDriver {
     /// Takes the replica back to the state of the ledger, and writes it down, so that a restart finds it.
     fn go_back(&mut self, rewind: &Rewind) -> Outcome<()> {
         let round = self.machine.ledger().next_round();
-        let (state, roots) = {
+        let HeldState { state, rows, roots } = {
             let mut replica = lock(&self.court.replica);
             // The machine was told which states are kept: without this one, what follows would be of another
             // state.
             if !replica.rewind(&rewind.state, round) {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }
-            (replica.state().clone(), replica.roots().clone())
+            replica.held_state().clone()
         };
-        self.court.home.save_state(round, &state, &roots)?;
+        self.court.home.save_state_and_rows(round, &state, &rows, &roots)?;
         self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;
         // STATE-10: what was kept for others before is of rounds that were taken back.
         self.court.offers.keep_now()?;

@@ -10,10 +10,12 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::sign::Identity;
-use muster_replica::{Replica, memory};
+use muster_replica::{HeldState, Replica, memory};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_store::rows::{RowFiles, Rows};
 
 use super::court::Court;
 use super::second::Second;
@@ -50,7 +52,7 @@ pub(super) struct Recovered {
 pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let manifest = Arc::new(read_manifest(&folder)?);
     // Before anything is opened: a steward that the system kills in a round keeps everybody waiting.
-    memory::check(memory::following(&manifest, machine.threads))
+    memory::check(memory::hosting(&manifest, machine.threads))
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
     let home = Home::open(&folder)?;
     let identity = Arc::new(home.identity()?);
@@ -68,7 +70,9 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
     let journal = Arc::new(Journal::open(&home)?);
     let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;
-    let start = Recovery { home: &home, manifest: &manifest, dataset: &dataset, line, machine };
+    // Nobody but the steward has to have all rows, and it needs one at a time.
+    let row_files = if manifest.model.rows() > 1 { Some(home.row_files()?) } else { None };
+    let start = Recovery { home: &home, manifest: &manifest, dataset: &dataset, line, machine, row_files };
     let replica = start.replica(&ledger)?;
     Ok(Recovered {
         home,
@@ -130,6 +134,8 @@ struct Recovery<'a> {
     /// Rounds whose updates lead to the newest state.
     line: Vec<Round>,
     machine: Machine,
+    /// Where the rows go that are not in memory.
+    row_files: Option<RowFiles>,
 }
 
 impl Recovery<'_> {
@@ -158,17 +164,19 @@ impl Recovery<'_> {
         let Machine { threads, path, .. } = self.machine;
         let mut replica = match start {
             Some(round) => {
-                let state = self.home.load_state(round)?;
-                Replica::resume(manifest, dataset, threads, path, state, round)
+                Replica::resume(manifest, dataset, threads, path, self.state_on_disk(round)?, round)
             }
             None => Replica::genesis(manifest, dataset, threads, path),
         }
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
+        if let Some(files) = &self.row_files {
+            replica = replica.with_row_files(files.clone())?;
+        }
         let first = start.unwrap_or_default();
         for round in self.line.iter().filter(|round| **round >= first) {
             replica.skip_to(*round);
-            let update = self.home.load_step(replica.layout(), *round)?;
-            replica.apply(&update, None);
+            let updates = self.home.load_steps(replica.layout(), *round)?;
+            replica.apply(updates, None)?;
         }
         replica.skip_to(ledger.next_round());
         // The files may be damaged or of another machine: the ledger alone says which state is the run's.
@@ -179,6 +187,17 @@ impl Recovery<'_> {
             )));
         }
         Ok(replica)
+    }
+
+    fn state_on_disk(&self, round: Round) -> Result<HeldState, StoreError> {
+        let (state, rows, roots) = match &self.row_files {
+            Some(files) => self.home.load_state_and_rows(round, files)?,
+            None => {
+                let (state, roots) = self.home.load_state(round)?;
+                (state, Rows::new(), roots)
+            }
+        };
+        Ok(HeldState { state, rows, roots })
     }
 }
 
@@ -191,21 +210,22 @@ impl Recovery<'_> {
 pub(super) fn write_down(court: &Court) -> Outcome<()> {
     let home = &court.home;
     court.offers.keep()?;
-    let (round, state, roots, keep) = {
+    let (round, HeldState { state, rows, roots }) = {
         let replica = lock(&court.replica);
         if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
             return Ok(());
         }
-        let (state, roots) = (replica.state().clone(), replica.roots().clone());
-        (replica.round(), state, roots, replica.manifest().retention.states)
+        (replica.round(), replica.held_state().clone())
     };
-    home.save_state(round, &state, &roots)?;
-    let wanted = round.0.saturating_sub(keep);
+    home.save_state_and_rows(round, &state, &rows, &roots)?;
+    let manifest = &court.manifest;
+    let wanted = round.0.saturating_sub(manifest.retention.states);
     // The newest state that is old enough stays, and with it every update since: a restart begins there.
     let oldest = home.states()?.into_iter().filter(|start| start.0 <= wanted).max().unwrap_or(Round(0));
     home.prune_states(&|round| round >= oldest)?;
-    // ROW-6: a step may take what has waited.
-    let lag = court.manifest.model.lag();
-    home.prune_updates(&|round| court.keep_aggregates || round.0.saturating_add(lag) >= oldest.0)?;
+    // ROW-6: a step may take what has waited. AUDIT-26: whoever audits a round that is still open to it can follow up to it
+    // without missing a state.
+    let kept = manifest.audit_window().max(manifest.model.lag()) + 2;
+    home.prune_updates(&|round| court.keep_aggregates || round.0.saturating_add(kept) >= oldest.0)?;
     Ok(())
 }

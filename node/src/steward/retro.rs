@@ -13,8 +13,8 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;
-use muster_core::state::{State, Update};
-use muster_replica::{Brought, Exhibited, PartInputs, WantedContribution};
+use muster_core::state::Update;
+use muster_replica::{Brought, Exhibited, KeptState, PartInputs, WantedContribution};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::past::{Found, PastRound};
 use tokio::time::timeout;
@@ -151,7 +151,7 @@ impl Court {
         self: Arc<Self>,
         convict: &MemberId,
         commit: &Commit,
-        state: Option<&Arc<State>>,
+        state: Option<&KeptState>,
     ) -> Found {
         let Some(state) = state else { return Found::Unknown("the state is not kept any more".into()) };
         let committed = self.home.load_exhibit(commit.round, convict).ok();
@@ -167,14 +167,14 @@ impl Court {
     async fn recomputed(
         self: Arc<Self>,
         commit: &Commit,
-        state: &Arc<State>,
+        state: &KeptState,
         committed: Option<Vec<i32>>,
     ) -> Option<(Vec<i32>, bool)> {
         let (court, commit, state) = (self.clone(), commit.clone(), state.clone());
         let task = tokio::task::spawn_blocking(move || {
             let nothing = Brought::default();
             let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
-            let state = state.select(commit.shards(&court.layout));
+            let state = state.shards(&commit.shards(&court.layout))?;
             let mut arithmetic = lock(&court.arithmetic);
             let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut **arithmetic)?;
             let deviation = sum.deviation(&court.manifest, &commit, || committed);
@@ -188,13 +188,13 @@ impl Court {
     async fn harm(
         self: Arc<Self>,
         job: ConvictRound,
-        state: Arc<State>,
+        state: KeptState,
         patience: &mut Duration,
     ) -> Option<f64> {
         let inputs = self.clone().inputs(&job.others, &state, patience).await?;
         let court = self.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let applied = court.home.load_update(job.view.round()).ok()?;
+            let applied = court.home.load_update(&court.layout, job.view.round()).ok()?;
             let without = court.without(&job.view, &inputs)?;
             // The largest of any shard: the trunk, which everybody trains, would dilute what was done to a row. What was
             // held back harms nobody.
@@ -210,7 +210,7 @@ impl Court {
     async fn inputs(
         self: Arc<Self>,
         others: &[(Slot, Commit, WantedContribution)],
-        state: &Arc<State>,
+        state: &KeptState,
         patience: &mut Duration,
     ) -> Option<BTreeMap<Slot, Vec<i32>>> {
         let mut inputs = BTreeMap::new();
@@ -367,8 +367,9 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let court = Arc::new(court(folder.path(), &format!("{TINY}{TOLERANT}")).0);
         let (root, state) = court.replica.lock().unwrap().snapshot();
+        let kept = KeptState::in_memory(root, state.clone());
         let honest = commit(&court.manifest, root, Digest::default(), 0);
-        let (own, _) = court.clone().recomputed(&honest, &state, None).await.unwrap();
+        let (own, _) = court.clone().recomputed(&honest, &kept, None).await.unwrap();
         // Another machine's sum, one off in one place, and its loss.
         let mut theirs = own.clone();
         theirs[0] += 1;
@@ -379,7 +380,7 @@ pub(super) mod tests {
         let theirs_root = Commitment::new(&court.layout, &theirs).root();
         let commit = commit(&court.manifest, root, theirs_root, sum.loss);
         // A convict shows that it was right, or it was not.
-        let found = |committed| court.clone().recomputed(&commit, &state, committed);
+        let found = |committed| court.clone().recomputed(&commit, &kept, committed);
         assert!(found(Some(theirs.clone())).await.unwrap().1);
         assert!(!found(None).await.unwrap().1);
         assert!(!found(Some(theirs.iter().map(|q| 10 * q).collect())).await.unwrap().1);
@@ -389,7 +390,7 @@ pub(super) mod tests {
         let wanted = WantedContribution { name, parts };
         assert!(court.fetch(&wanted).await.is_err());
         let inputs =
-            court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state, &mut PATIENCE.clone()).await;
+            court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &kept, &mut PATIENCE.clone()).await;
         assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own)])));
     }
 

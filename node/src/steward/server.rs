@@ -7,7 +7,7 @@ use muster_core::ids::{Digest, MemberId};
 use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::Manifest;
 use muster_core::messages::offer::StateQuery;
-use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response};
+use muster_core::messages::wire::{BULK_BYTES, BlockQuery, DataQuery, Request, Response};
 use muster_net::serve::{Handler, Unanswered};
 use muster_replica::{Asker, Offers, Results};
 use muster_store::dataset::Dataset;
@@ -38,10 +38,7 @@ impl Handler for Server {
             Request::Follow(follow) => Response::News(
                 self.board.follow(&follow).await.map_err(|error| Unanswered::Refused(error.to_string()))?,
             ),
-            Request::ResultBlocks(query) => self
-                .results
-                .answer(&query)
-                .ok_or_else(|| Unanswered::Refused("these results are not held here".into()))?,
+            Request::ResultBlocks(query) => self.values(query).await?,
             Request::StateOffer => self.offer().await?,
             Request::State(query) => self.piece(query).await?,
             Request::Data(query) => self.data(&query)?,
@@ -99,6 +96,13 @@ impl Server {
         let offers = self.offers.clone();
         let piece = tokio::task::spawn_blocking(move || offers.piece(Asker::Anybody, &query)).await;
         piece.map_err(|_| Unanswered::Refused("the state cannot be read".into()))?.map(Response::Piece)
+    }
+
+    async fn values(&self, query: BlockQuery) -> Result<Response, Unanswered> {
+        let results = self.results.clone();
+        let values = tokio::task::spawn_blocking(move || results.answer(&query)).await;
+        let absent = || Unanswered::Refused("these results are not held here".into());
+        values.ok().flatten().ok_or_else(absent)
     }
 
     async fn offer(&self) -> Result<Response, Unanswered> {

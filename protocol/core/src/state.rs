@@ -135,8 +135,14 @@ impl StateRoots {
     /// shards it holds.
     #[must_use]
     pub fn with(&self, state: &State) -> Self {
+        self.with_shards(state.shard_roots())
+    }
+
+    /// The same with these roots of shards.
+    #[must_use]
+    pub fn with_shards(&self, of: impl IntoIterator<Item = (ShardId, ShardRoots)>) -> Self {
         let mut shards = self.shards.to_vec();
-        for (id, roots) in state.shard_roots() {
+        for (id, roots) in of {
             match shards.get_mut(id.index()) {
                 Some(shard) => *shard = roots,
                 // A shard that these know nothing of: no roots are equal then.
@@ -247,6 +253,19 @@ impl State {
             selected.push(view);
         }
         selected
+    }
+
+    /// The same, with the shards of another state behind its own; without moments where one of them has none.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        for view in other.held().filter_map(|id| other.shard(id)) {
+            self.push(view);
+        }
+        let lacks = |moments: &Vec<f32>| moments.len() != self.parameters.len();
+        if lacks(&self.first) || lacks(&self.second) {
+            (self.first, self.second) = Default::default();
+        }
+        self
     }
 
     fn push(&mut self, view: ShardView<'_>) {
@@ -447,32 +466,15 @@ pub trait Arithmetic: Send {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::Real;
     use crate::ids::MemberId;
-    use crate::manifest::fixture::tiny;
-    use crate::manifest::{Family, Mixture};
+    use crate::manifest::fixture::{mixture, tiny};
 
     #[test]
     fn state_7_shards_are_runs_of_whole_tensors_and_each_root_is_of_its_own_run() {
         let mut model = tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1).model;
         let dense = Layout::of(&model);
         assert_eq!(dense.shards().len(), 1);
-        let decoder = model.decoder().unwrap().clone();
-        let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).unwrap());
-        let mixture = Mixture {
-            decoder,
-            columns: 3,
-            active: 2,
-            shared_hidden: 4,
-            balance,
-            trust,
-            rows: 1,
-            branch: 0,
-            few: 0,
-            held: 0,
-            lag: 0,
-        };
-        model.family = Family::Mixture(mixture);
+        mixture(&mut model, 1);
         let layout = Layout::of(&model);
         let [trunk, row] = layout.shards() else { panic!("two shards") };
         assert_eq!(trunk.tensors.len() + row.tensors.len(), layout.tensors().len());

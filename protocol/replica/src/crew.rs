@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use muster_compute::{Exact, Path, buffers};
 use muster_core::assign;
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Leaf, Row, RowSet};
+use muster_core::ids::{Digest, Leaf, Row, RowSet, ShardId};
 use muster_core::layout::Layout;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
@@ -15,6 +15,7 @@ use muster_core::messages::round::Route;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::dataset::Dataset;
 
+use crate::held::HeldState;
 use crate::memory::available;
 
 /// Computes whole contributions, as many leaves at once as threads and memory allow.
@@ -55,14 +56,14 @@ impl Crew {
         self.workers.iter().map(|worker| worker.arithmetic.threads()).sum()
     }
 
-    /// Sum and loss of each contribution, all its leaves recomputed on its path of the state. `told` is called after each
-    /// leaf, on any thread.
+    /// Sum and loss of each contribution, all its leaves recomputed on its path of the state; none where the state lacks a
+    /// row, or it cannot be read. `told` is called after each leaf, on any thread.
     pub fn sums(
         &mut self,
-        state: &State,
+        held: &HeldState,
         commits: &[&Commit],
         told: &(dyn Fn() + Sync),
-    ) -> Vec<(Vec<i32>, i64)> {
+    ) -> Option<Vec<(Vec<i32>, i64)>> {
         let layout = Layout::of(&self.manifest.model);
         let rows: BTreeSet<Row> = commits.iter().map(|commit| commit.row()).collect();
         let mut sums = vec![(Vec::new(), 0); commits.len()];
@@ -70,14 +71,15 @@ impl Crew {
         for row in rows {
             let own: Vec<usize> = (0..commits.len()).filter(|index| commits[*index].row() == row).collect();
             let chosen: Vec<&Commit> = own.iter().map(|index| commits[*index]).collect();
-            let computed = if state.held().eq(layout.path(row)) {
-                self.path_sums(state, &chosen, told)
+            let computed = if held.state.held().eq(layout.path(row)) {
+                self.path_sums(&held.state, &chosen, told)
             } else {
-                self.path_sums(&state.select(layout.path(row)), &chosen, told)
+                let path: Vec<ShardId> = layout.path(row).collect();
+                self.path_sums(&held.select(&path)?, &chosen, told)
             };
             own.into_iter().zip(computed).for_each(|(index, sum)| sums[index] = sum);
         }
-        sums
+        Some(sums)
     }
 
     fn path_sums(

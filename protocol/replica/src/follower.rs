@@ -294,7 +294,7 @@ impl Follower {
         self.keep_row();
         match &record.body {
             Body::Open(roots) if lock(&self.replica).round() == Round(0) => {
-                let ours = lock(&self.replica).state().roots();
+                let ours = lock(&self.replica).roots().clone();
                 if ours != *roots {
                     return Err(FollowError::Genesis);
                 }

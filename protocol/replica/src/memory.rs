@@ -9,7 +9,7 @@ use muster_compute::{Machine, buffers};
 use muster_core::error::Misuse;
 use muster_core::manifest::{DataFile, Manifest};
 
-use crate::results::ROUNDS;
+use crate::results::{ROUNDS, ROUNDS_BEFORE_DISK};
 
 /// Bytes that a run takes at least, by the settings that they follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +53,31 @@ impl Need {
 /// What following a run with all its rows takes: the state with its moments, the parameters of the states that are kept,
 /// results, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
-    holding(manifest, threads, manifest.model.all_parameters())
+    let all = manifest.model.all_parameters();
+    holding(manifest, threads, all, vectors(all, rounds(manifest, ROUNDS)))
 }
 
-/// The same of so many parameters.
-fn holding(manifest: &Manifest, threads: usize, parameters: u64) -> Need {
+/// What a steward takes, or a replay: of several rows one is in memory, and of results those of two rounds.
+pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
+    let results = vectors(manifest.model.all_parameters(), rounds(manifest, ROUNDS_BEFORE_DISK));
+    holding(manifest, threads, manifest.model.parameters(), results)
+}
+
+/// As many, or all rounds of the run.
+fn rounds(manifest: &Manifest, most: usize) -> u64 {
+    (most as u64).min(u64::from(manifest.training.rounds))
+}
+
+/// What a state of so many parameters takes, with the earlier ones, beside results of so many bytes.
+fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -> Need {
     let Manifest { training, retention, data, .. } = manifest;
     // To go back to a state takes its moments, too.
     let whole = if manifest.rollback.is_on() { 3 } else { 1 };
     let kept = whole * u64::from(retention.states.min(training.rounds));
     let given = data.file_bytes(DataFile::Parameters);
-    let results = (ROUNDS as u64).min(u64::from(training.rounds));
     Need {
         // Parameters, two moments, the snapshot, and the update that is applied.
-        model: vectors(parameters, 4 + whole + results).saturating_add(given),
+        model: vectors(parameters, 4 + whole).saturating_add(results).saturating_add(given),
         states: vectors(parameters, kept),
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
@@ -80,7 +91,8 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let kept = retention.states.min(retention.contributions).min(training.rounds);
     // A node holds the trunk and one row.
     let path = manifest.model.parameters();
-    let need = holding(manifest, machine.threads, path);
+    let results = vectors(path, rounds(manifest, ROUNDS));
+    let need = holding(manifest, machine.threads, path, results);
     Need {
         model: need.model.saturating_add(vectors(path, 2)),
         contributions: vectors(path, kept.into()),

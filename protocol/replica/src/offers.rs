@@ -96,7 +96,10 @@ impl Offers {
             if self.has(round) {
                 return Ok(());
             }
-            (OfferHead::of(round, replica.state(), roots), StateOffer { round, roots: roots.clone() })
+            (
+                OfferHead::of(round, replica.state(), &replica.held_state().rows, roots),
+                StateOffer { round, roots: roots.clone() },
+            )
         };
         let whole = self.missed.load(Ordering::Relaxed).then(|| lock(&self.replica));
         let written = self.home.save_offer(&head, &mut |vector, values| match &whole {
@@ -134,7 +137,7 @@ impl Offers {
 
     /// The newest one. Waits for the replica.
     pub fn newest(&self) -> Option<StateOffer> {
-        let step = lock(&self.replica).state().step();
+        let step = lock(&self.replica).roots().step();
         let held = lock(&self.held);
         // One from before a rewind has more updates than the present state.
         held.back().map(|kept| kept.offer.clone()).filter(|offer| offer.roots.step() <= step)
@@ -161,7 +164,7 @@ impl Offers {
     }
 }
 
-/// Bytes of some values of the replica's state; none once it is before another round.
+/// Bytes of some values of what the replica has in memory of its state; none once it is before another round.
 fn read(replica: &Replica, round: Round, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
     if replica.round() != round {
         return None;

@@ -1,19 +1,23 @@
 //! The replicated state with its arithmetic and its text.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use muster_compute::{Exact, Path};
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Round, Row, RowSet, ShardId};
+use muster_core::ids::{Digest, Round, Row, ShardId};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
+use muster_store::rows::RowFiles;
 use tokio::sync::watch;
 
 use crate::archive::states::initial;
-use crate::stopwatch::{Phase, Stopwatch};
+use crate::held::{HeldState, KeptState, Stepper};
+use crate::stopwatch::Stopwatch;
 use crate::witness::{Brought, Exhibited};
 
 /// Held-out windows that a loss is measured on, at most.
@@ -35,14 +39,13 @@ pub struct Replica {
     dataset: Arc<Dataset>,
     arithmetic: Exact,
     keeps: watch::Sender<Keeps>,
-    /// The shards that it holds.
-    state: State,
-    /// Of all shards of the run.
-    roots: StateRoots,
+    held: HeldState,
+    /// Where rows are that are not in memory.
+    row_files: Option<RowFiles>,
     round: Round,
     /// Of the state as it is now, what is kept of it afterwards.
-    snapshot: (Digest, Arc<State>),
-    history: VecDeque<(Digest, Arc<State>)>,
+    snapshot: KeptState,
+    history: VecDeque<KeptState>,
     stopwatch: Arc<Stopwatch>,
 }
 
@@ -59,11 +62,10 @@ impl Replica {
     ) -> Result<Self, Misuse> {
         let mut arithmetic = Exact::new(threads, path)?;
         let state = initial(&manifest, &dataset, &mut arithmetic)?;
-        let roots = state.roots();
-        Ok(Self::assemble(manifest, dataset, arithmetic, (state, roots), Round(0)))
+        Ok(Self::assemble(manifest, dataset, arithmetic, HeldState::whole(state), Round(0)))
     }
 
-    /// A state that was fetched or read, before this round, of a run with these roots. The caller has checked them.
+    /// A state that was fetched or read, before this round. The caller has checked its roots.
     ///
     /// # Errors
     /// [`Misuse`] when this machine cannot compute in defined bits.
@@ -72,36 +74,48 @@ impl Replica {
         dataset: Arc<Dataset>,
         threads: usize,
         path: Option<Path>,
-        state: (State, StateRoots),
+        held: HeldState,
         round: Round,
     ) -> Result<Self, Misuse> {
         let arithmetic = Exact::new(threads, path)?;
-        Ok(Self::assemble(manifest, dataset, arithmetic, state, round))
+        Ok(Self::assemble(manifest, dataset, arithmetic, held, round))
     }
 
     fn assemble(
         manifest: Arc<Manifest>,
         dataset: Arc<Dataset>,
         arithmetic: Exact,
-        (state, roots): (State, StateRoots),
+        held: HeldState,
         round: Round,
     ) -> Self {
         let layout = Arc::new(Layout::of(&manifest.model));
-        let whole = manifest.rollback.is_on();
-        let snapshot = (roots.root(), Arc::new(kept(&state, whole, None)));
+        let snapshot = KeptState::of(&held, manifest.rollback.is_on(), None);
         Self {
             manifest,
             layout,
             dataset,
             arithmetic,
             keeps: watch::Sender::new(Keeps::Everything),
-            state,
-            roots,
+            held,
+            row_files: None,
             round,
             snapshot,
             history: VecDeque::new(),
             stopwatch: Arc::default(),
         }
+    }
+
+    /// The same, which keeps rows on the disk from now on: in memory are the trunk and the row that it computes on.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn with_row_files(mut self, files: RowFiles) -> Result<Self, StoreError> {
+        if self.held.roots.rows() > 1 {
+            self.held.put_rows(&files)?;
+            self.snapshot = KeptState::of(&self.held, self.manifest.rollback.is_on(), None);
+        }
+        self.row_files = Some(files);
+        Ok(self)
     }
 
     /// The manifest.
@@ -119,25 +133,36 @@ impl Replica {
         &self.dataset
     }
 
-    /// The state, of the shards that it holds.
+    /// The state, of the shards that it has in memory: of all that it holds where none are on the disk.
     pub fn state(&self) -> &State {
-        &self.state
+        &self.held.state
+    }
+
+    /// The state with the rows that are on the disk.
+    pub fn held_state(&self) -> &HeldState {
+        &self.held
     }
 
     /// The roots of the run's state.
     pub fn roots(&self) -> &StateRoots {
-        &self.roots
+        &self.held.roots
+    }
+
+    /// The shards that it holds.
+    pub fn held(&self) -> impl Iterator<Item = ShardId> + Clone + '_ {
+        self.held.shards()
     }
 
     /// What it keeps from now on, once the state has several rows.
     pub fn keep(&mut self, keeps: Keeps) {
         self.keeps.send_if_modified(|now| std::mem::replace(now, keeps) != keeps);
-        let (wanted, held) = (self.wanted(), self.state.held().collect::<Vec<_>>());
+        let (wanted, held) = (self.wanted(), self.held().collect::<Vec<_>>());
         // What it has beyond that is dropped. What it lacks has to be fetched.
         if held.len() > wanted.len() && wanted.iter().all(|shard| held.contains(shard)) {
-            self.state = self.state.select(wanted);
+            self.held.rows.retain(|shard, _| wanted.contains(shard));
+            self.held.state = self.held.state.select(wanted);
             // Leaves are computed on the snapshot, which is of what a seat holds.
-            self.snapshot.1 = Arc::new(kept(&self.state, self.manifest.rollback.is_on(), None));
+            self.snapshot = KeptState::of(&self.held, self.manifest.rollback.is_on(), None);
         }
     }
 
@@ -148,7 +173,7 @@ impl Replica {
 
     /// The shards that it should hold now.
     pub fn wanted(&self) -> Vec<ShardId> {
-        self.wanted_of(self.roots.rows())
+        self.wanted_of(self.held.roots.rows())
     }
 
     /// The shards that it should hold of a state with so many rows.
@@ -162,7 +187,7 @@ impl Replica {
 
     /// Whether it holds what it should.
     pub fn is_complete(&self) -> bool {
-        self.state.held().eq(self.wanted())
+        self.held().eq(self.wanted())
     }
 
     /// The round that the state is before.
@@ -170,36 +195,26 @@ impl Replica {
         self.round
     }
 
-    /// Root, parameters and exponents of the state, to compute leaves on while the replica goes on; its moments, too, where
-    /// the run may go back to it.
+    /// Root, parameters and exponents of the shards in memory, to compute leaves on while the replica goes on; their moments,
+    /// too, where the run may go back to the state.
     pub fn snapshot(&self) -> (Digest, Arc<State>) {
-        self.snapshot.clone()
+        (self.snapshot.root(), self.snapshot.memory().clone())
     }
 
-    /// Parameters and exponents of a state that is still kept; its moments, too, where the run may go back to it.
-    pub fn state_at(&self, root: &Digest) -> Option<Arc<State>> {
+    /// What is kept of a state: parameters and exponents; its moments, too, where the run may go back to it.
+    pub fn state_at(&self, root: &Digest) -> Option<KeptState> {
         let kept = self.history.iter().chain([&self.snapshot]);
-        kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
-    }
-
-    /// The same, these shards of it alone; none where it holds others.
-    pub fn shards_at(&self, root: &Digest, shards: &[ShardId]) -> Option<Arc<State>> {
-        let state = self.state_at(root)?;
-        if state.held().eq(shards.iter().copied()) {
-            return Some(state);
-        }
-        let selected = state.select(shards.iter().copied());
-        (selected.shards.len() == shards.len()).then(|| Arc::new(selected))
+        kept.into_iter().find(|kept| kept.root() == *root).cloned()
     }
 
     /// Roots of the states that [`Self::state_at`] gives.
     pub fn states_at_hand(&self) -> impl Iterator<Item = Digest> {
-        self.history.iter().chain([&self.snapshot]).map(|(root, _)| *root)
+        self.history.iter().chain([&self.snapshot]).map(KeptState::root)
     }
 
     /// Roots of the states that it can go back to.
     pub fn kept_states(&self) -> impl Iterator<Item = Digest> {
-        self.history.iter().filter(|(_, state)| !state.first.is_empty()).map(|(root, _)| *root)
+        self.history.iter().filter(|kept| kept.has_moments()).map(KeptState::root)
     }
 
     /// Where the time of [`Replica::apply`] goes.
@@ -208,16 +223,25 @@ impl Replica {
     }
 
     /// Applies a round's update to the shards that it holds, and gives the roots of the run's state: computed here for
-    /// these, as they were sealed for others.
-    pub fn apply(&mut self, update: &Update, sealed: Option<&StateRoots>) -> StateRoots {
-        let stopwatch = self.stopwatch.clone();
-        let rows = self.roots.rows();
-        stopwatch.time(Phase::Optimiser, || self.arithmetic.apply(&self.manifest, &mut self.state, update));
+    /// these, as they were sealed for others. The update may come in several, of some shards each, and is asked for one after
+    /// the other.
+    ///
+    /// # Errors
+    /// As [`HeldState::advance`].
+    pub fn apply<U: Borrow<Update>>(
+        &mut self,
+        updates: impl IntoIterator<Item = Result<U, StoreError>>,
+        sealed: Option<&StateRoots>,
+    ) -> Result<StateRoots, StoreError> {
+        // Of the rows that come to be, this replica keeps some.
+        let rows: Vec<Row> =
+            self.wanted_of(self.manifest.model.rows()).into_iter().filter_map(ShardId::row).collect();
+        let Self { manifest, arithmetic, held, stopwatch, row_files, .. } = self;
+        let row_files = row_files.as_ref();
+        held.advance(Stepper { manifest, arithmetic, row_files, stopwatch }, &rows, updates)?;
         self.round = self.round.next();
-        self.roots = stopwatch.time(Phase::Hashing, || self.roots.with(&self.state));
-        self.branch(rows);
-        if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.roots.shards.len()) {
-            self.roots = sealed.overlaid(&self.roots, self.state.held());
+        if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.held.roots.shards.len()) {
+            self.held.roots = sealed.overlaid(&self.held.roots, self.held.shards());
         }
         let mut oldest = None;
         // Dropped before the new one is made, so that `retention.states` earlier ones are in memory and no more.
@@ -225,24 +249,13 @@ impl Replica {
             oldest = self.history.pop_front();
         }
         // The new one takes the memory of the oldest, unless somebody still computes on that.
-        self.renew(oldest.and_then(|(_, state)| Arc::into_inner(state)));
-        self.roots.clone()
-    }
-
-    /// STATE-8: where the state has so many updates now, its one row becomes all; this replica keeps some of them.
-    fn branch(&mut self, rows: u16) {
-        let now = self.manifest.model.rows_after(self.roots.step());
-        if now == rows {
-            return;
-        }
-        self.roots = self.roots.branched(now);
-        self.state = self.state.branched(self.wanted().into_iter().filter_map(ShardId::row));
+        self.renew(oldest.and_then(KeptState::into_memory));
+        Ok(self.held.roots.clone())
     }
 
     /// Keeps the snapshot, and makes one of the state as it is now.
     fn renew(&mut self, spare: Option<State>) {
-        let whole = self.manifest.rollback.is_on();
-        let fresh = (self.roots.root(), Arc::new(kept(&self.state, whole, spare)));
+        let fresh = KeptState::of(&self.held, self.manifest.rollback.is_on(), spare);
         let before = std::mem::replace(&mut self.snapshot, fresh);
         self.history.push_back(before);
     }
@@ -251,11 +264,10 @@ impl Replica {
     /// audits.
     pub fn rewind(&mut self, sealed: &StateRoots, round: Round) -> bool {
         let root = sealed.root();
-        let kept = self.history.iter().rev().find(|(held, state)| *held == root && !state.first.is_empty());
         // Without its moments a state cannot be trained on.
-        let Some(state) = kept.map(|(_, state)| State::clone(state)) else { return false };
-        self.roots = sealed.clone();
-        self.state = state;
+        let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
+        let Some(kept) = kept else { return false };
+        self.held = kept.held(sealed.clone());
         self.round = round;
         self.renew(None);
         true
@@ -266,10 +278,9 @@ impl Replica {
         self.round = round;
     }
 
-    /// Replaces the state by one that was fetched, of a run with these roots. The caller has checked them.
-    pub fn replace(&mut self, state: State, roots: StateRoots, round: Round) {
-        self.state = state;
-        self.roots = roots;
+    /// Replaces the state by one that was fetched. The caller has checked its roots.
+    pub fn replace(&mut self, held: HeldState, round: Round) {
+        self.held = held;
         self.round = round;
         self.renew(None);
         self.history.clear();
@@ -278,15 +289,8 @@ impl Replica {
     /// Mean loss on the held-out text, in nats per token: of the windows that belong to a row that it holds. None without
     /// such a window.
     pub fn held_out_loss(&mut self) -> Option<f64> {
-        let held: RowSet = self.state.held().filter_map(ShardId::row).collect();
-        mean_held_out_loss(
-            &mut self.arithmetic,
-            &self.manifest,
-            &self.dataset,
-            &self.state,
-            self.roots.rows(),
-            |row| held.contains(row),
-        )
+        let Self { manifest, dataset, arithmetic, held, .. } = self;
+        mean_held_out_loss(arithmetic, manifest, dataset, held)
     }
 
     /// What a judge may look at: the kept states, the text, and what was brought.
@@ -301,44 +305,28 @@ impl Replica {
     }
 }
 
-/// What is kept of a state, in the memory of another one: parameters and exponents and, where the run may go back to it,
-/// the moments.
-fn kept(state: &State, whole: bool, spare: Option<State>) -> State {
-    let State { mut shards, mut exponents, mut parameters, mut first, mut second, .. } =
-        spare.unwrap_or_default();
-    shards.clone_from(&state.shards);
-    exponents.clone_from(&state.exponents);
-    parameters.clone_from(&state.parameters);
-    let moments = |of: &mut Vec<f32>, from: &Vec<f32>| if whole { of.clone_from(from) } else { of.clear() };
-    moments(&mut first, &state.first);
-    moments(&mut second, &state.second);
-    State { shards, exponents, parameters, first, second }
-}
-
 /// Mean loss in nats per token of the held-out windows whose rows a state holds, each on the path of its row; of a state
-/// with one row, of all windows. None where there is none.
+/// with one row, of all windows. None where there is none, or its row cannot be read.
 pub(crate) fn mean_held_out_loss(
     arithmetic: &mut Exact,
     manifest: &Manifest,
     dataset: &Dataset,
-    state: &State,
-    rows: u16,
-    holds: impl Fn(Row) -> bool,
+    held: &HeldState,
 ) -> Option<f64> {
-    let sequence = manifest.model.sequence;
+    let (sequence, rows) = (manifest.model.sequence, held.roots.rows());
     if rows == 1 {
         let windows = dataset.held_out_windows(sequence, HELD_OUT_WINDOWS);
-        return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, state, &windows));
+        return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, &held.state, &windows));
     }
     let layout = Layout::of(&manifest.model);
     let routed = dataset.routed_held_out_windows(sequence, HELD_OUT_WINDOWS, |row| row.0 < rows);
     let (mut sum, mut count) = (0.0, 0);
-    for row in (0..rows).map(Row).filter(|row| holds(*row)) {
+    for row in held.shards().filter_map(ShardId::row) {
         let windows = routed.iter().filter(|window| window.row == Some(row));
         let windows: Vec<Vec<u32>> = windows.map(|window| window.tokens.clone()).collect();
         if !windows.is_empty() {
-            let path = state.select(layout.path(row));
-            sum += arithmetic.evaluate(manifest, &path, &windows) * windows.len() as f64;
+            let path: Vec<ShardId> = layout.path(row).collect();
+            sum += arithmetic.evaluate(manifest, &held.select(&path)?, &windows) * windows.len() as f64;
             count += windows.len();
         }
     }

@@ -10,6 +10,7 @@ use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{BlockQuery, Response};
 use muster_core::state::{Update, real_bytes};
+use muster_store::home::Home;
 
 use tokio::sync::watch;
 
@@ -17,6 +18,8 @@ use crate::peers::{Contact, PeerError, Peers, bulk, contact};
 
 /// Rounds kept for members that are a little behind.
 pub(crate) const ROUNDS: usize = 6;
+/// Rounds in memory where the earlier ones are on the disk.
+pub(crate) const ROUNDS_BEFORE_DISK: usize = 2;
 
 /// Results of a part that are kept beside each other: of two aggregators, in two attempts.
 const VERSIONS: usize = 4;
@@ -60,6 +63,8 @@ impl WantedValues {
 pub struct Results {
     layout: Arc<Layout>,
     rounds: Arc<Mutex<Held>>,
+    /// Where aggregates are once they were applied.
+    disk: Option<Home>,
     /// Rounds that are kept, besides those that are needed.
     most: usize,
     /// Rounds of which something is applied later (ROW-6).
@@ -72,13 +77,13 @@ impl Results {
     /// Empty, for this layout.
     pub fn new(layout: Arc<Layout>) -> Self {
         let news = Arc::new(watch::channel(()).0);
-        Self { layout, rounds: Arc::default(), most: ROUNDS, needed: Arc::default(), news }
+        Self { layout, rounds: Arc::default(), disk: None, most: ROUNDS, needed: Arc::default(), news }
     }
 
-    /// The same, that keeps this many rounds at least.
+    /// The same, of a home that keeps what was applied: in memory stay the round under way and the one before.
     #[must_use]
-    pub fn keeping(self, rounds: usize) -> Self {
-        Self { most: self.most.max(rounds), ..self }
+    pub fn with_disk(self, home: Home) -> Self {
+        Self { disk: Some(home), most: ROUNDS_BEFORE_DISK, ..self }
     }
 
     /// Keeps these rounds however old they are, and no longer those that were needed before.
@@ -168,11 +173,18 @@ impl Results {
         own.or(versions.last()).map(|held| held.values.clone())
     }
 
-    /// Answers a query; `None` when a block is not held or the answer would be too long.
+    /// Values that were applied, from the disk. They are not checked: whoever asks compares them with a digest.
+    fn on_disk(&self, round: Round, block: Block) -> Option<Vec<u8>> {
+        let read = self.disk.as_ref()?.read_update_block(&self.layout, round, block);
+        read.inspect_err(|error| tracing::warn!("a result cannot be served: {error}")).ok().flatten()
+    }
+
+    /// Answers a query; `None` when a block is not held or the answer would be too long. May read the disk.
     pub fn answer(&self, query: &BlockQuery) -> Option<Response> {
         let mut bytes = Vec::new();
         for block in &query.blocks {
-            bytes.extend(real_bytes(&self.shown(query.round, *block)?));
+            let shown = self.shown(query.round, *block).map(|values| real_bytes(&values));
+            bytes.extend(shown.or_else(|| self.on_disk(query.round, *block))?);
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;
             }

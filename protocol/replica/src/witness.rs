@@ -13,6 +13,8 @@ use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 use muster_store::dataset::Dataset;
 
+use crate::held::KeptState;
+
 /// Whole contributions, by round and author.
 pub type Contributions = BTreeMap<(Round, MemberId), Vec<i32>>;
 
@@ -33,7 +35,7 @@ pub struct Brought {
 
 /// Kept states by root, the text, and what was brought.
 pub struct Exhibited {
-    states: Vec<(Digest, Arc<State>)>,
+    states: Vec<KeptState>,
     dataset: Arc<Dataset>,
     layout: Arc<Layout>,
     sequence: u32,
@@ -44,12 +46,7 @@ pub struct Exhibited {
 
 impl Exhibited {
     /// States must have been checked against their roots, the text against the manifest.
-    pub fn new(
-        states: Vec<(Digest, Arc<State>)>,
-        dataset: Arc<Dataset>,
-        manifest: &Manifest,
-        brought: Brought,
-    ) -> Self {
+    pub fn new(states: Vec<KeptState>, dataset: Arc<Dataset>, manifest: &Manifest, brought: Brought) -> Self {
         let (layout, sequence) = (Arc::new(Layout::of(&manifest.model)), manifest.model.sequence);
         Self { states, dataset, layout, sequence, brought, tree: None }
     }
@@ -67,9 +64,9 @@ impl Exhibited {
 
 impl Witness for Exhibited {
     fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State> {
-        let (_, state) = self.states.iter().find(|(held, _)| held == root)?;
-        let selected = state.select(shards.iter().copied());
-        (selected.shards.len() == shards.len()).then_some(selected)
+        let kept = self.states.iter().find(|kept| kept.root() == *root)?;
+        // A judge computes on it: it gets a state of its own.
+        kept.shards(shards).map(Arc::unwrap_or_clone)
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {

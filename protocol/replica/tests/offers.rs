@@ -47,7 +47,7 @@ impl Member {
             }
             let values = vec![0.5; replica.layout().parameters()];
             let update = Update::whole(&replica.layout().clone(), values);
-            replica.apply(&update, None);
+            replica.apply([Ok(&update)], None).unwrap();
         }
     }
 
@@ -120,11 +120,8 @@ fn a_state_from_before_a_rewind_is_not_offered() {
     member.train(3);
     let back = Member::new("back");
     back.train(1);
-    let (state, roots) = {
-        let replica = back.replica.lock().unwrap();
-        (replica.state().clone(), replica.roots().clone())
-    };
-    member.replica.lock().unwrap().replace(state, roots, Round(4));
+    let held = back.replica.lock().unwrap().held_state().clone();
+    member.replica.lock().unwrap().replace(held, Round(4));
     assert_eq!(member.offers.newest(), None);
     member.offers.keep_now().unwrap();
     assert_eq!(member.offers.newest().unwrap().round, Round(4));

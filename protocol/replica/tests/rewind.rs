@@ -41,7 +41,7 @@ fn trained(name: &str, rollback: Rollback) -> (Replica, Vec<StateRoots>) {
     let mut roots = vec![replica.roots().clone()];
     for step in 1u8..4 {
         let values = vec![f32::from(step); layout.parameters()];
-        roots.push(replica.apply(&Update::whole(&layout, values), None));
+        roots.push(replica.apply([Ok(Update::whole(&layout, values))], None).unwrap());
     }
     (replica, roots)
 }
@@ -66,6 +66,6 @@ fn state_6_it_goes_back_to_nothing_that_it_has_not_kept_whole() {
     assert_eq!(replica.state().roots(), roots[3]);
     let (mut replica, roots) = trained("never", Rollback::never());
     assert!(!replica.rewind(&roots[2], Round(4)), "nothing goes back in this run");
-    assert!(replica.state_at(&roots[2].root()).is_some_and(|state| state.first.is_empty()));
+    assert!(replica.state_at(&roots[2].root()).is_some_and(|kept| !kept.has_moments()));
     assert_eq!((replica.state().roots(), replica.round()), (roots[3].clone(), Round(3)));
 }

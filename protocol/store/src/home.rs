@@ -15,6 +15,8 @@ pub(crate) const STATES: &str = "states";
 pub(crate) const UPDATES: &str = "updates";
 pub(crate) const EXHIBITS: &str = "exhibits";
 pub(crate) const EVIDENCE: &str = "evidence";
+/// Scratch files.
+pub(crate) const ROWS: &str = "rows";
 /// Directories that survive a power failure.
 const DURABLE: [&str; 4] = [STATES, UPDATES, EXHIBITS, EVIDENCE];
 

@@ -13,6 +13,7 @@
 //! | `states/`, `updates/` | states and aggregates by round; states for others to fetch (`.offer`) may be lost | there |
 //! | `exhibits/`, `evidence/` | what convicted members left | there |
 //! | `contributions/` | blocks of recent rounds | may be lost, never wrong |
+//! | `rows/` | rows of experts that are not kept in memory | dropped at the next start |
 
 pub mod archive;
 pub mod contributions;
@@ -23,5 +24,8 @@ pub mod home;
 pub mod journal;
 pub mod offers;
 pub mod reading;
+pub mod rows;
 pub mod secrets;
 pub mod states;
+pub mod updates;
+mod vectors;

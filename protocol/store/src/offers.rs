@@ -15,23 +15,29 @@ use muster_core::state::{State, StateRoots};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, STATES};
-use crate::states::{ADVICE, Header, PIECE, Vectors, damaged, header, read_header, rounds, write_header};
+use crate::rows::Rows;
+use crate::states::{ADVICE, Header, Vectors, header, read_header, rounds, write_header};
+use crate::vectors::{PIECE, VECTORS, damaged};
 
 const ENDING: &str = ".offer";
-/// The vectors of a state, in the order in which a file has them.
-const VECTORS: [StateVector; 3] = [StateVector::Parameters, StateVector::First, StateVector::Second];
 
-/// What a file says of its state before it comes to the vectors.
-pub struct OfferHead(Header);
+/// What a file says of its state before it comes to the vectors, and the rows of it that are on the disk already.
+pub struct OfferHead {
+    header: Header,
+    rows: Rows,
+    /// Values of each vector that are in memory.
+    in_memory: usize,
+}
 
 impl OfferHead {
-    /// Of the state before a round, which has these roots.
-    pub fn of(round: Round, state: &State, roots: &StateRoots) -> Self {
-        Self(header(round, state, roots))
+    /// Of the state before a round, which has these roots: of shards in memory and rows behind them.
+    pub fn of(round: Round, state: &State, rows: &Rows, roots: &StateRoots) -> Self {
+        let (header, in_memory) = (header(round, state, rows, roots), state.parameters.len());
+        Self { header, rows: rows.clone(), in_memory }
     }
 }
 
-/// Little-endian bytes of some values of a vector, counted over all its shards; none once the state has moved on.
+/// Little-endian bytes of some values of a vector, counted over all shards in memory; none once the state has moved on.
 pub type Values<'a> = &'a mut dyn FnMut(StateVector, Range<usize>) -> Option<Vec<u8>>;
 
 impl Home {
@@ -41,19 +47,19 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_offer(&self, head: &OfferHead, values: Values<'_>) -> Result<bool> {
-        let OfferHead(header) = head;
+        let OfferHead { header, rows, in_memory: all } = head;
         let mut moved = false;
         let written = files::write(&self.offer_path(header.round), Care::Cheap, |file| {
             write_header(file, header)?;
-            let all = header.values as usize;
             for vector in VECTORS {
-                for first in (0..all).step_by(PIECE) {
-                    let Some(piece) = values(vector, first..(first + PIECE).min(all)) else {
+                for first in (0..*all).step_by(PIECE) {
+                    let Some(piece) = values(vector, first..(first + PIECE).min(*all)) else {
                         moved = true;
                         return Err(damaged("the state has moved on"));
                     };
                     file.write_all(&piece)?;
                 }
+                rows.values().try_for_each(|row| row.copy(vector, file))?;
             }
             Ok(())
         });
@@ -186,7 +192,7 @@ mod tests {
     fn save(home: &Home, round: u32, state: &State, pieces: usize) -> Result<bool> {
         let roots = std::iter::repeat_n(state.roots().shards[0], 3).collect();
         let mut left = pieces;
-        home.save_offer(&OfferHead::of(Round(round), state, &roots), &mut |vector, values| {
+        home.save_offer(&OfferHead::of(Round(round), state, &Rows::new(), &roots), &mut |vector, values| {
             left = left.checked_sub(1)?;
             let [parameters, first, second] = [&state.parameters, &state.first, &state.second];
             let of = [parameters, first, second][VECTORS.iter().position(|own| *own == vector).unwrap()];

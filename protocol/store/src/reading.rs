@@ -15,7 +15,8 @@ use crate::archive::{
 use crate::error::{Kind, Result, StoreError};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
-use crate::states::{self, load_whole, rounds, state_file, update_file};
+use crate::states::{load_whole, rounds, state_file};
+use crate::updates::{self, update_path};
 
 /// The bytes of a file.
 ///
@@ -89,25 +90,29 @@ pub fn state(folder: &Path, round: Round) -> Result<(State, StateRoots)> {
 
 /// Whether the aggregate of a round is kept.
 pub fn has_aggregate(folder: &Path, round: Round) -> bool {
-    folder.join(UPDATES).join(update_file(round)).is_file()
+    update_path(&folder.join(UPDATES), round).is_file()
 }
 
 /// The aggregate of a round, if it is kept.
 ///
 /// # Errors
 /// [`Kind::Corrupt`]; what the system reports.
-pub fn aggregate(folder: &Path, round: Round) -> Result<Option<Update>> {
-    present(
-        states::aggregate(&folder.join(UPDATES).join(update_file(round)), round).map(|(update, _)| update),
-    )
+pub fn aggregate(folder: &Path, layout: &Layout, round: Round) -> Result<Option<Update>> {
+    let path = update_path(&folder.join(UPDATES), round);
+    present(updates::aggregate(&path, layout, round, &|_| true).map(|(update, _)| update))
 }
 
-/// What the Outcome of a round applied, of its own aggregate and of earlier ones; none where one of these is not kept.
+/// What the Outcome of a round applied, of its own aggregate and of earlier ones, shard by shard; none where its own is not
+/// kept.
 ///
 /// # Errors
 /// [`Kind::Corrupt`]; what the system reports.
-pub fn step(folder: &Path, layout: &Layout, round: Round) -> Result<Option<Update>> {
-    present(states::step(&|round| folder.join(UPDATES).join(update_file(round)), layout, round))
+pub fn steps(
+    folder: &Path,
+    layout: &Layout,
+    round: Round,
+) -> Result<Option<impl Iterator<Item = Result<Update>>>> {
+    present(updates::steps(folder.join(UPDATES), layout, round))
 }
 
 fn present<T>(read: Result<T>) -> Result<Option<T>> {

@@ -1,23 +1,22 @@
-//! States and aggregates by round: `states/<round>.state`, `states/<round>.parameters`, `updates/<round>.update`.
+//! States by round: `states/<round>.state`, `states/<round>.parameters`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::ids::{Round, ShardId};
-use muster_core::layout::{Layout, ShardSize};
-use muster_core::state::{ShardRoots, ShardStep, State, StateRoots, Update, real_bytes, reals};
+use muster_core::layout::ShardSize;
+use muster_core::state::{Shard, ShardRoots, State, StateRoots};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
-use crate::home::{Home, STATES, UPDATES};
+use crate::home::{Home, STATES};
+use crate::rows::{RowFiles, Rows};
+use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
 
 const FIRST_LINE: &[u8; 15] = b"muster state 2\n";
-/// Values that are converted at a time.
-pub(crate) const PIECE: usize = 1 << 16;
 pub(crate) const ADVICE: &str = "delete it, it will be computed or fetched again";
 
 /// What stands before the vectors of a state, behind the first line, a checksum and its length.
@@ -39,6 +38,20 @@ impl Home {
     /// [`crate::error::Kind::Refused`] when its vectors differ in length; [`crate::error::Kind::Full`]; what the
     /// system reports.
     pub fn save_state(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
+        self.save_state_and_rows(round, state, &Rows::new(), roots)
+    }
+
+    /// The same of a state of which these rows are on the disk already, behind the shards that are in memory.
+    ///
+    /// # Errors
+    /// As [`Self::save_state`].
+    pub fn save_state_and_rows(
+        &self,
+        round: Round,
+        state: &State,
+        rows: &Rows,
+        roots: &StateRoots,
+    ) -> Result<()> {
         let path = self.state_path(round);
         let values = state.parameters.len();
         // `load` takes the lengths of all three from one number.
@@ -46,8 +59,15 @@ impl Home {
             let cause = "a state needs as many moments as parameters";
             return Err(StoreError::refused(&path, cause, "nothing was written"));
         }
-        let vectors = [&state.parameters, &state.first, &state.second].map(Vec::as_slice);
-        write_state(&path, Care::Durable, header(round, state, roots), &vectors)
+        let header = header(round, state, rows, roots);
+        files::write(&path, Care::Durable, |file| {
+            write_header(file, &header)?;
+            let own = [&state.parameters, &state.first, &state.second];
+            VECTORS.into_iter().zip(own).try_for_each(|(vector, values)| {
+                write_reals(file, values)?;
+                rows.values().try_for_each(|row| row.copy(vector, file))
+            })
+        })
     }
 
     /// Keeps parameters and exponents of the state before a round, which has these roots: what recomputing a leaf takes.
@@ -57,7 +77,11 @@ impl Home {
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_parameters(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
         let path = self.parameters_path(round);
-        write_state(&path, Care::Cheap, header(round, state, roots), &[&state.parameters])
+        let header = header(round, state, &Rows::new(), roots);
+        files::write(&path, Care::Cheap, |file| {
+            write_header(file, &header)?;
+            write_reals(file, &state.parameters)
+        })
     }
 
     /// What [`Home::save_parameters`] kept, without moments, checked against the roots it was kept with; and these.
@@ -94,6 +118,39 @@ impl Home {
         load_whole(&self.state_path(round), round)
     }
 
+    /// The same, where the rows of a state with several go to `files`, one after the other: in memory stays its first shard.
+    ///
+    /// # Errors
+    /// As [`Self::load_state`]; [`crate::error::Kind::Full`].
+    pub fn load_state_and_rows(&self, round: Round, files: &RowFiles) -> Result<(State, Rows, StateRoots)> {
+        let path = self.state_path(round);
+        let io = |error: io::Error| StoreError::io(&path, &error).advise(ADVICE);
+        let mut file = File::open(&path).map_err(io)?;
+        let bytes = file.metadata().map_err(io)?.len();
+        let (header, begin) = read_header(&mut file, bytes, Vectors::All).map_err(io)?;
+        if header.round != round {
+            return Err(StoreError::corrupt(&path, "it holds the state of another round", ADVICE));
+        }
+        if header.roots.rows() == 1 {
+            let (state, roots) = self.load_state(round)?;
+            return Ok((state, Rows::new(), roots));
+        }
+        let (mut memory, mut rows) = (State::default(), Rows::new());
+        let mut before = ShardSize { tensors: 0, coefficients: 0 };
+        for (id, size) in &header.shards {
+            let state = read_shard(&mut file, &header, begin, *id, before).map_err(io)?;
+            let roots = header.roots.shard(*id).filter(|roots| state.roots().shards.first() == Some(*roots));
+            let roots = *roots.ok_or_else(|| io(damaged("its values do not give its roots")))?;
+            match state.shard(*id) {
+                Some(row) if id.row().is_some() => drop(rows.insert(*id, files.put(row, roots)?)),
+                _ => memory = state,
+            }
+            before.tensors += size.tensors;
+            before.coefficients += size.coefficients;
+        }
+        Ok((memory, rows, header.roots))
+    }
+
     /// Rounds whose states are kept, in order.
     ///
     /// # Errors
@@ -111,57 +168,6 @@ impl Home {
         dropped.try_for_each(|round| files::remove(&self.state_path(round)))
     }
 
-    /// Keeps the aggregate of a round, and which steps its Outcome takes: some may be by earlier aggregates, and some of
-    /// this one by later Outcomes.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn save_update(&self, round: Round, update: &Update, steps: &[ShardStep]) -> Result<()> {
-        // The encoding of (steps, shards, bytes, present), of which a copy would cost more than the writing.
-        let length = 4 * update.values.len();
-        let (before, after) = (encode(&(steps, &update.shards, length as u32)), encode(&update.present));
-        let all = (before.len() + length + after.len()) as u64;
-        let pieces = |take: files::Take<'_>| {
-            take(&before)?;
-            update.values.chunks(PIECE).try_for_each(|piece| take(&real_bytes(piece)))?;
-            take(&after)
-        };
-        files::write_sealed_pieces(&self.update_path(round), Care::Durable, &update_name(round), all, &pieces)
-    }
-
-    /// The aggregate of a round.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
-    pub fn load_update(&self, round: Round) -> Result<Update> {
-        aggregate(&self.update_path(round), round).map(|(update, _)| update)
-    }
-
-    /// What the Outcome of a round applied, of its own aggregate and of earlier ones.
-    ///
-    /// # Errors
-    /// As [`Self::load_update`], of any of these aggregates.
-    pub fn load_step(&self, layout: &Layout, round: Round) -> Result<Update> {
-        step(&|round| self.update_path(round), layout, round)
-    }
-
-    /// Rounds whose aggregates are kept, in order.
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub fn updates(&self) -> Result<Vec<Round>> {
-        rounds(&self.at(UPDATES), ".update")
-    }
-
-    /// Drops the aggregates that are not to be kept.
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub fn prune_updates(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
-        let mut dropped = self.updates()?.into_iter().filter(|round| !keep(*round));
-        dropped.try_for_each(|round| files::remove(&self.update_path(round)))
-    }
-
     fn state_path(&self, round: Round) -> PathBuf {
         self.at(STATES).join(state_file(round))
     }
@@ -169,20 +175,11 @@ impl Home {
     fn parameters_path(&self, round: Round) -> PathBuf {
         self.at(STATES).join(format!("{round}.parameters"))
     }
-
-    fn update_path(&self, round: Round) -> PathBuf {
-        self.at(UPDATES).join(update_file(round))
-    }
 }
 
 /// Name of a state's file.
 pub(crate) fn state_file(round: Round) -> String {
     format!("{round}.state")
-}
-
-/// Name of an aggregate's file.
-pub(crate) fn update_file(round: Round) -> String {
-    format!("{round}.update")
 }
 
 /// Reads a state, checked against the roots it was kept with, and these.
@@ -219,41 +216,6 @@ fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoot
     Ok((state, roots))
 }
 
-/// Reads an aggregate, and which steps its Outcome takes.
-pub(crate) fn aggregate(path: &Path, round: Round) -> Result<(Update, Vec<ShardStep>)> {
-    let bytes = files::read_sealed(path, &update_name(round), ADVICE)?;
-    let update = decode::<(Vec<ShardStep>, Vec<ShardId>, Vec<u8>, Vec<bool>)>(&bytes);
-    let (steps, shards, values, present) =
-        update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
-    Ok((Update { shards, values: reals(&values), present, late: Vec::new() }, steps))
-}
-
-/// What the Outcome of a round applied, from the files of its aggregate and of earlier ones.
-pub(crate) fn step(path: &dyn Fn(Round) -> PathBuf, layout: &Layout, round: Round) -> Result<Update> {
-    let read = |of: Round| {
-        let (update, steps) = aggregate(&path(of), of)?;
-        if update.fits(layout) {
-            return Ok((Arc::new(update), steps));
-        }
-        let why = format!("the aggregate of round {of} is of another model");
-        Err(StoreError::corrupt(&path(of), why, ADVICE))
-    };
-    let (own, steps) = read(round)?;
-    let mut failed = None;
-    let update = Update::of_steps(layout, &steps, |of| {
-        if of == round {
-            return Some(own.clone());
-        }
-        read(of).map(|(update, _)| update).map_err(|error| failed = Some(error)).ok()
-    });
-    let lacks = || StoreError::corrupt(&path(round), "it lacks a shard that takes a step", ADVICE);
-    update.ok_or_else(|| failed.unwrap_or_else(lacks))
-}
-
-fn update_name(round: Round) -> String {
-    format!("update {round}")
-}
-
 /// Rounds in the names of a directory, in order.
 pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
     let names = files::names(directory)?;
@@ -263,21 +225,19 @@ pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
     Ok(rounds)
 }
 
-pub(crate) fn header(round: Round, state: &State, roots: &StateRoots) -> Header {
+/// Of shards in memory and the rows behind them.
+pub(crate) fn header(round: Round, state: &State, rows: &Rows, roots: &StateRoots) -> Header {
+    let on_disk = rows.iter().map(|(id, row)| row.shard(*id));
+    let shards: Vec<Shard> = state.shards.iter().copied().chain(on_disk).collect();
+    let exponents = state.exponents.iter().chain(rows.values().flat_map(|row| row.exponents()));
+    let of_rows: usize = rows.iter().map(|(id, row)| row.shard(*id).size.coefficients).sum();
     Header {
         round,
         roots: roots.clone(),
-        shards: state.shards.iter().map(|shard| (shard.id, shard.size)).collect(),
-        exponents: state.exponents.clone(),
-        values: state.parameters.len() as u64,
+        shards: shards.iter().map(|shard| (shard.id, shard.size)).collect(),
+        exponents: exponents.copied().collect(),
+        values: (state.parameters.len() + of_rows) as u64,
     }
-}
-
-fn write_state(path: &Path, care: Care, header: Header, vectors: &[&[f32]]) -> Result<()> {
-    files::write(path, care, |file| {
-        write_header(file, &header)?;
-        vectors.iter().try_for_each(|values| write_reals(file, values))
-    })
 }
 
 /// What a file begins with, before its vectors.
@@ -286,16 +246,6 @@ pub(crate) fn write_header(file: &mut dyn Write, header: &Header) -> io::Result<
     file.write_all(FIRST_LINE)?;
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(&header)
-}
-
-fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
-    // In pieces: the bytes of a whole vector would take as much memory again.
-    values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))
-}
-
-/// An error that says what is damaged.
-pub(crate) fn damaged(cause: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, cause)
 }
 
 /// Reads what a file of exactly this length begins with; and how many bytes that is.
@@ -344,26 +294,34 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     Ok((state, header))
 }
 
-fn read_reals(file: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
-    let mut values = Vec::with_capacity(count);
-    let mut bytes = vec![0; 4 * PIECE.min(count)];
-    while values.len() < count {
-        let piece = 4 * (count - values.len()).min(PIECE);
-        let piece = &mut bytes[..piece];
-        file.read_exact(piece)?;
-        values.extend(reals(piece));
-    }
-    Ok(values)
+/// Reads one shard of a state, which stands behind others of this size; the vectors are still to be checked.
+fn read_shard(
+    file: &mut File,
+    header: &Header,
+    begin: u64,
+    id: ShardId,
+    before: ShardSize,
+) -> io::Result<State> {
+    let size = header.shards.iter().find(|(held, _)| *held == id).map(|(_, size)| *size);
+    let shard = size.and_then(|size| Some(header.roots.shard(id)?.shard(id, size)));
+    let shard = shard.ok_or_else(|| damaged("its header has a shard without roots"))?;
+    let exponents = header.exponents.get(before.tensors..before.tensors + shard.size.tensors);
+    let exponents = exponents.ok_or_else(|| damaged("its header lacks exponents"))?.to_vec();
+    let mut vector = |place: u64| {
+        file.seek(SeekFrom::Start(begin + 4 * (place * header.values + before.coefficients as u64)))?;
+        read_reals(&mut BufReader::new(&mut *file), shard.size.coefficients)
+    };
+    let [parameters, first, second] = [vector(0)?, vector(1)?, vector(2)?];
+    Ok(State { shards: vec![shard], exponents, parameters, first, second })
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use muster_core::state::Shard;
-
     use super::*;
     use crate::error::Kind;
+    use crate::vectors::PIECE;
 
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
@@ -402,6 +360,33 @@ mod tests {
         assert_eq!(home.load_state(Round(2)).unwrap_err().kind(), Kind::Missing);
         let lopsided = State { first: vec![], ..state(4) };
         assert_eq!(save(&home, 2, &lopsided).unwrap_err().kind(), Kind::Refused);
+    }
+
+    #[test]
+    fn rows_come_back_one_by_one() {
+        let (_directory, home) = home();
+        let whole = state(3_000);
+        let mut rows = Rows::new();
+        let files = home.row_files().unwrap();
+        for (id, roots) in [1, 2].map(ShardId).into_iter().zip(&whole.roots().shards[1..]) {
+            rows.insert(id, files.put(whole.shard(ShardId(1)).unwrap(), *roots).unwrap());
+            rows.insert(ShardId(2), rows[&ShardId(1)].clone());
+        }
+        let [trunk, row] = whole.roots().shards[..] else { panic!("two shards") };
+        let roots = StateRoots::from([trunk, row, row]);
+        home.save_state_and_rows(Round(8), &whole.select([ShardId::TRUNK]), &rows, &roots).unwrap();
+        let all = home.load_state(Round(8)).unwrap();
+        assert_eq!(all, (whole.branched([0, 1].map(muster_core::ids::Row)), roots.clone()));
+        let (memory, again, its) = home.load_state_and_rows(Round(8), &files).unwrap();
+        assert_eq!((memory, &its), (all.0.select([ShardId::TRUNK]), &roots));
+        for id in [1, 2].map(ShardId) {
+            assert_eq!(again[&id].load(id).unwrap(), all.0.select([id]));
+        }
+        let path = home.at("states/8.state");
+        let mut forged = fs::read(&path).unwrap();
+        *forged.last_mut().unwrap() ^= 1;
+        fs::write(&path, forged).unwrap();
+        assert_eq!(home.load_state_and_rows(Round(8), &files).unwrap_err().kind(), Kind::Corrupt);
     }
 
     #[test]
@@ -449,27 +434,6 @@ mod tests {
         refused(&b"garbage".repeat(50), "garbage");
         fs::write(home.at("states/6.state"), &whole).unwrap();
         assert_eq!(home.load_state(Round(6)).unwrap_err().kind(), Kind::Corrupt);
-    }
-
-    #[test]
-    fn updates_come_back_whole_or_not() {
-        let (_directory, home) = home();
-        let (values, present) = (vec![1.5, f32::NAN, -0.0], vec![true, false]);
-        let update = Update { shards: vec![ShardId(0), ShardId(3)], values, present, late: Vec::new() };
-        let step = |shard, round| ShardStep { shard: ShardId(shard), round: Round(round) };
-        home.save_update(Round(4), &update, &[step(0, 4), step(2, 3)]).unwrap();
-        let back = home.load_update(Round(4)).unwrap();
-        assert_eq!(real_bytes(&back.values), real_bytes(&update.values));
-        assert_eq!((back.shards, back.present), (update.shards, update.present));
-        let path = home.at("updates/4.update");
-        let whole = fs::read(&path).unwrap();
-        for length in 0..whole.len() {
-            fs::write(&path, &whole[..length]).unwrap();
-            assert_eq!(home.load_update(Round(4)).err().unwrap().kind(), Kind::Corrupt);
-        }
-        assert_eq!(home.updates().unwrap(), [Round(4)]);
-        home.prune_updates(&|_| false).unwrap();
-        assert_eq!(home.load_update(Round(4)).err().unwrap().kind(), Kind::Missing);
     }
 
     #[test]

@@ -334,7 +334,7 @@ impl Sim {
         let view = ledger.round(round)?;
         let root = view.state().root();
         let path: Vec<ShardId> = self.layout.path(view.row_of(slot)).collect();
-        let state = self.replica.shards_at(&root, &path)?;
+        let state = self.replica.state_at(&root)?.shards(&path)?;
         let work = Assignment {
             manifest: self.manifest.clone(),
             dataset: self.dataset.clone(),

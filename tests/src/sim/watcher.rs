@@ -254,7 +254,7 @@ impl Sim {
 
     fn witness(&self, subject: &Subject, q: Integers) -> Exhibited {
         let commit = &subject.commit;
-        let states = self.replica.state_at(&commit.state).map(|state| (commit.state, state));
+        let states = self.replica.state_at(&commit.state);
         let q = q.map(|q| ((commit.round, subject.author), Arc::unwrap_or_clone(q)));
         let brought = Brought { contributions: q.into_iter().collect(), ..Brought::default() };
         Exhibited::new(states.into_iter().collect(), self.dataset.clone(), &self.manifest, brought)

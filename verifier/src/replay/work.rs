@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 
 use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
-use muster_core::state::{State, Update};
+use muster_core::layout::Layout;
+use muster_core::state::Update;
+use muster_replica::HeldState;
 use muster_replica::archive::{KeptProgress, Progress, Replay};
 use muster_replica::exit::Failure;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
+use muster_store::rows::RowFiles;
 
 use crate::arguments::Replaying;
 use crate::output::say;
@@ -27,6 +30,7 @@ const SHARE: u32 = 20;
 /// A folder of one replay.
 pub struct ReplayFolder {
     home: Home,
+    row_files: RowFiles,
     folder: PathBuf,
     /// Made by this command, to be removed by it.
     own: bool,
@@ -36,12 +40,13 @@ pub struct ReplayFolder {
 }
 
 impl KeptProgress for ReplayFolder {
-    fn state(&self, round: Round) -> Option<State> {
-        self.home.load_state(round).ok().map(|(state, _)| state)
+    fn state(&self, round: Round) -> Option<HeldState> {
+        let (state, rows, roots) = self.home.load_state_and_rows(round, &self.row_files).ok()?;
+        Some(HeldState { state, rows, roots })
     }
 
-    fn aggregate(&self, round: Round) -> Option<Update> {
-        self.home.load_update(round).ok()
+    fn aggregate(&self, layout: &Layout, round: Round) -> Option<Update> {
+        self.home.load_update(layout, round).ok()
     }
 }
 
@@ -62,12 +67,17 @@ impl ReplayFolder {
             }
             Err(error) => return Err(error.into()),
         };
-        let now = Instant::now();
-        let mut work = Self { home, folder: folder.to_owned(), own, saved: now, pause: PAUSE, failed: false };
+        let (row_files, folder, now) = (home.row_files()?, folder.to_owned(), Instant::now());
+        let mut work = Self { home, row_files, folder, own, saved: now, pause: PAUSE, failed: false };
         if replaying.fresh {
             work.clear();
         }
         Ok(Some(work))
+    }
+
+    /// Where the replay keeps rows that are not in memory.
+    pub fn row_files(&self) -> &RowFiles {
+        &self.row_files
     }
 
     /// Where it is.
@@ -111,8 +121,8 @@ impl ReplayFolder {
     fn write(&self, replay: &Replay<'_>) -> Result<(), StoreError> {
         let (progress, states) = replay.progress();
         let kept: BTreeSet<Round> = self.home.states()?.into_iter().collect();
-        for (round, state) in states.filter(|(round, _)| !kept.contains(round)) {
-            self.home.save_state(round, state, &state.roots())?;
+        for (round, held) in states.filter(|(round, _)| !kept.contains(round)) {
+            self.home.save_state_and_rows(round, &held.state, &held.rows, &held.roots)?;
         }
         for (round, update) in replay.waiting() {
             self.home.save_update(round, update, &[])?;

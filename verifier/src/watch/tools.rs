@@ -12,7 +12,7 @@ use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::{State, StateRoots};
 use muster_replica::exit::Failure;
 use muster_replica::{
-    Brought, Contact, Exhibited, PeerError, Replica, Results, Unkept, contact, keep_evidence,
+    Brought, Contact, Exhibited, KeptState, PeerError, Replica, Results, Unkept, contact, keep_evidence,
 };
 use muster_roles::verifier::audits::{Message, Tally, Work};
 use muster_roles::verifier::{Answer, Integers};
@@ -62,13 +62,14 @@ impl Tools {
 
     /// One of them.
     pub(super) fn state(&self, root: &Digest) -> Option<Arc<State>> {
-        lock(&self.replica).state_at(root).or_else(|| self.states.get(root).cloned())
+        let kept = lock(&self.replica).state_at(root).map(|kept| kept.memory().clone());
+        kept.or_else(|| self.states.get(root).cloned())
     }
 
     /// The state of the work's round, the text, and the contribution.
     pub(super) fn witness(&self, work: &Work, state: Arc<State>, q: Integers) -> Exhibited {
         let subject = &work.subject;
-        let states = vec![(subject.commit.state, state)];
+        let states = vec![KeptState::in_memory(subject.commit.state, state)];
         let name = (subject.commit.round, subject.author);
         let contributions = q.map(|q| (name, Arc::unwrap_or_clone(q))).into_iter().collect();
         let brought = Brought { contributions, ..Brought::default() };

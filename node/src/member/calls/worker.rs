@@ -34,13 +34,13 @@ impl States for Mutex<Replica> {
     fn at(&self, root: &Digest, row: Row) -> Option<Arc<State>> {
         let replica = lock(self);
         let path: Vec<ShardId> = replica.layout().path(row).collect();
-        replica.shards_at(root, &path)
+        replica.state_at(root)?.shards(&path)
     }
 
     fn oldest(&self) -> Option<Arc<State>> {
         let replica = lock(self);
         let root = replica.states_at_hand().next()?;
-        replica.state_at(&root)
+        replica.state_at(&root).map(|kept| kept.memory().clone())
     }
 }
 

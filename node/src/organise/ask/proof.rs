@@ -14,7 +14,7 @@ use muster_core::messages::evidence::{Evidence, FalseAnswer};
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Signed;
 use muster_replica::archive::find_state;
-use muster_replica::{Brought, Exhibited, PeerError};
+use muster_replica::{Brought, Exhibited, KeptState, PeerError};
 use muster_store::dataset::Dataset;
 
 use super::holders::Given;
@@ -84,7 +84,7 @@ impl Court<'_> {
         };
         let Some((dataset, mut exact, state)) = found() else { return [None, None] };
         given.map(|given| {
-            let states = vec![(ask.root, state.clone())];
+            let states = vec![KeptState::in_memory(ask.root, state.clone())];
             let mut witness = Exhibited::new(states, dataset.clone(), manifest, Brought::default());
             Some(judge(manifest, &against(signed, given), &mut witness, &mut exact))
         })

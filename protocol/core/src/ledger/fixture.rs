@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Ledger;
-use crate::codec::{List, Real, Text};
+use crate::codec::{List, Text};
 use crate::coins::{CoinKind, CoinTerms, CoinTree};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, ShardId, Slot};
-use crate::manifest::fixture::tiny;
-use crate::manifest::{Family, Manifest, Mixture};
+use crate::manifest::fixture::{mixture, tiny};
+use crate::manifest::{Family, Manifest};
 use crate::messages::audit::{AuditRequest, Duty};
 use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Record};
@@ -48,22 +48,10 @@ pub(crate) fn manifest(nodes: u16) -> Manifest {
 
 /// The same with a mixture of experts, whose rows come to be after `branch` updates.
 pub(crate) fn with_rows(mut manifest: Manifest, rows: u16, branch: u32) -> Manifest {
-    let decoder = manifest.model.decoder().expect("a decoder").clone();
-    let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).expect("a finite constant"));
-    let mixture = Mixture {
-        decoder,
-        columns: 3,
-        active: 2,
-        shared_hidden: 4,
-        balance,
-        trust,
-        rows,
-        branch,
-        few: 0,
-        held: 0,
-        lag: 0,
-    };
-    manifest.model.family = Family::Mixture(mixture);
+    mixture(&mut manifest.model, rows);
+    if let Family::Mixture(mixture) = &mut manifest.model.family {
+        mixture.branch = branch;
+    }
     manifest
 }
 

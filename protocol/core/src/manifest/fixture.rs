@@ -4,8 +4,8 @@ use crate::codec::{Real, Text};
 use crate::ids::{Digest, MemberId};
 
 use super::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Mixture, Model, Optimiser,
+    Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -64,6 +64,26 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         exchange: 0,
         groups: 0,
     }
+}
+
+/// Makes a decoder a mixture of so many rows, there from the beginning on, in none of which anything waits. A token passes two
+/// of four experts.
+pub fn mixture(model: &mut Model, rows: u16) {
+    let Family::Decoder(decoder) = model.family.clone() else { return };
+    let (balance, trust) = (real(0.01), real(4.0));
+    model.family = Family::Mixture(Mixture {
+        decoder,
+        columns: 4,
+        active: 2,
+        shared_hidden: 8,
+        balance,
+        trust,
+        rows,
+        branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
+    });
 }
 
 fn data() -> Data {

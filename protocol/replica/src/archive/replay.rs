@@ -11,19 +11,22 @@ use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::error::Misuse;
-use muster_core::ids::Round;
+use muster_core::ids::{Round, Row};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::record::{Body, Outcome, Record, Rewind};
 use muster_core::sign::{Signed, Verified};
-use muster_core::state::{State, Update};
+use muster_core::state::Update;
+use muster_store::rows::RowFiles;
 
 use self::plan::{Outlook, leaves};
 pub use self::plan::{Plan, Sample};
 pub use self::resume::{KeptProgress, Progress};
-use super::states::{advance, initial};
+use super::states::initial;
 use super::{Archive, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::Crew;
+use crate::held::{HeldState, Stepper};
 use crate::replica::mean_held_out_loss;
+use crate::stopwatch::Stopwatch;
 
 /// A run that is being re-executed.
 pub struct Replay<'a> {
@@ -31,11 +34,13 @@ pub struct Replay<'a> {
     plan: Plan,
     outlook: Outlook,
     ledger: Ledger,
-    state: State,
+    state: HeldState,
+    /// Where rows are that are not in memory.
+    row_files: Option<RowFiles>,
     /// For everything but leaves.
     arithmetic: Exact,
     crew: Crew,
-    held: BTreeMap<Round, State>,
+    held: BTreeMap<Round, HeldState>,
     /// Aggregates of which something was not applied yet.
     waiting: BTreeMap<Round, Arc<Update>>,
     /// Rounds of which somebody is convicted later: the ledger may have forgotten them by then.
@@ -59,7 +64,8 @@ impl<'a> Replay<'a> {
             plan: plan.clone(),
             outlook: Outlook::of(archive, plan.sample.as_ref()),
             ledger: Ledger::new(manifest.clone()),
-            state,
+            state: HeldState::whole(state),
+            row_files: None,
             arithmetic,
             crew: Crew::new(manifest, dataset.clone(), plan.threads, plan.path)?,
             held: BTreeMap::new(),
@@ -69,6 +75,18 @@ impl<'a> Replay<'a> {
             counted: 0,
             replayed: Replayed::default(),
         })
+    }
+
+    /// The same, which keeps rows on the disk: in memory are the trunk and the row that it computes on.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn with_row_files(mut self, files: RowFiles) -> Result<Self, ReplayError> {
+        if self.state.roots.rows() > 1 {
+            self.state.put_rows(&files)?;
+        }
+        self.row_files = Some(files);
+        Ok(self)
     }
 
     /// Leaves to recompute from the beginning to the end, at most.
@@ -129,18 +147,16 @@ impl<'a> Replay<'a> {
     }
 
     /// The state before the next round.
-    pub fn into_state(self) -> State {
+    pub fn into_state(self) -> HeldState {
         self.state
     }
 
     /// What was found, at the end.
     pub fn finish(mut self) -> Replayed {
         let manifest = &self.archive.manifest;
-        let roots = self.state.roots();
-        self.replayed.root = roots.root();
-        let (dataset, state, rows) = (&self.archive.dataset, &self.state, roots.rows());
+        self.replayed.root = self.state.roots.root();
         self.replayed.held_out_loss =
-            mean_held_out_loss(&mut self.arithmetic, manifest, dataset, state, rows, |_| true);
+            mean_held_out_loss(&mut self.arithmetic, manifest, &self.archive.dataset, &self.state);
         self.replayed
     }
 
@@ -150,8 +166,8 @@ impl<'a> Replay<'a> {
         let record = self.ledger.apply(signed).map_err(wrong(&at))?;
         if let Body::Open(roots) = &record.body {
             // The initial state follows from manifest and text; a steward may have begun with another one.
-            if *roots != self.state.roots() {
-                let (computed, sealed) = (self.state.root(), roots.root());
+            if *roots != self.state.roots {
+                let (computed, sealed) = (self.state.roots.root(), roots.root());
                 let what = format!("{at}: the initial state is {computed}, sealed is {sealed}");
                 return Err(ReplayError::Wrong(what));
             }
@@ -194,10 +210,14 @@ impl<'a> Replay<'a> {
         self.waiting.retain(|round, _| self.ledger.waits(*round));
         let lacks = || ReplayError::Wrong(format!("round {round} applies what no earlier round gave"));
         let update = update.ok_or_else(lacks)?;
-        advance(&mut self.arithmetic, &self.archive.manifest, &mut self.state, &update);
-        let roots = self.state.roots();
+        let manifest = &*self.archive.manifest;
+        let rows: Vec<Row> = (0..manifest.model.rows()).map(Row).collect();
+        let (arithmetic, stopwatch) = (&mut self.arithmetic, &Stopwatch::default());
+        let with = Stepper { manifest, arithmetic, row_files: self.row_files.as_ref(), stopwatch };
+        self.state.advance(with, &rows, [Ok(&update)])?;
+        let roots = &self.state.roots;
         // Each round, so that the first step that does not follow is named, and nothing is computed on it.
-        if roots != outcome.state {
+        if *roots != outcome.state {
             let (computed, sealed) = (roots.root(), outcome.state.root());
             let what = format!("round {round} gives state {computed}, sealed is {sealed}");
             return Err(ReplayError::Wrong(what));
@@ -222,7 +242,7 @@ impl<'a> Replay<'a> {
 
     /// Goes back to a state that was re-executed before.
     fn rewind(&mut self, rewind: &Rewind) -> Result<(), ReplayError> {
-        let held = self.held.get(&rewind.to).filter(|state| state.roots() == rewind.state);
+        let held = self.held.get(&rewind.to).filter(|held| held.roots == rewind.state);
         let missing =
             || ReplayError::Wrong(format!("the state before round {} is not the sealed one", rewind.to));
         self.state = held.ok_or_else(missing)?.clone();

@@ -1,5 +1,6 @@
 //! Finding the state that evidence is about in a folder, without re-executing the run.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,11 @@ use muster_core::ids::{Digest, Leaf, Round, Row};
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, Update};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 use muster_store::reading;
+
+use crate::held::{HeldState, Stepper};
+use crate::stopwatch::Stopwatch;
 
 /// The state before a round from a folder's `states/` and `updates/`, if they lead to one with this root: nothing in
 /// the folder need be believed. Any member's folder will do, also while the run goes on.
@@ -70,7 +75,7 @@ pub(crate) fn initial(
 fn steps(
     folder: &Path,
     manifest: &Manifest,
-    mut state: State,
+    state: State,
     rounds: Range<Round>,
     arithmetic: &mut Exact,
 ) -> Option<State> {
@@ -78,20 +83,26 @@ fn steps(
     if !state.is_whole(&layout) {
         return None;
     }
+    let mut held = HeldState::whole(state);
     for round in rounds.start.0..rounds.end.0 {
-        let update = reading::step(folder, &layout, Round(round)).ok()??;
-        advance(arithmetic, manifest, &mut state, &update);
+        let steps = reading::steps(folder, &layout, Round(round)).ok()??;
+        advance(arithmetic, manifest, &mut held, steps).ok()?;
     }
-    Some(state)
+    Some(held.state)
 }
 
-/// Takes a step of a state of which everything is at hand: the update, and where the state has so many updates then, its one
-/// row becomes all (STATE-8).
-pub fn advance(arithmetic: &mut dyn Arithmetic, manifest: &Manifest, state: &mut State, update: &Update) {
-    let before = manifest.model.rows_after(state.step());
-    arithmetic.apply(manifest, state, update);
-    let rows = manifest.model.rows_after(state.step());
-    if rows > before {
-        *state = state.branched((0..rows).map(Row));
-    }
+/// Takes a step of a state of which everything is in memory.
+///
+/// # Errors
+/// That of an update. The state is of no use any more then.
+pub fn advance<U: Borrow<Update>>(
+    arithmetic: &mut Exact,
+    manifest: &Manifest,
+    held: &mut HeldState,
+    updates: impl IntoIterator<Item = Result<U, StoreError>>,
+) -> Result<(), StoreError> {
+    let rows: Vec<Row> = (0..manifest.model.rows()).map(Row).collect();
+    let stopwatch = Stopwatch::default();
+    let with = Stepper { manifest, arithmetic, row_files: None, stopwatch: &stopwatch };
+    held.advance(with, &rows, updates)
 }

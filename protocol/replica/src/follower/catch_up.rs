@@ -11,10 +11,12 @@ use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::state::{ShardStep, StateRoots, Update};
+use muster_store::rows::Rows;
 use tokio::task::JoinSet;
 
 use super::fetch::StateFetch;
 use super::{FollowError, Follower};
+use crate::held::HeldState;
 use crate::peers::PeerError;
 use crate::results::WantedValues;
 use crate::stopwatch::Phase;
@@ -43,7 +45,7 @@ impl Follower {
         let Some(wanted) = self.wanted(&result) else { return };
         // Of other rows nothing is applied here.
         let shard = wanted.blocks.first().and_then(|block| self.ledger.layout().shard_of(*block));
-        if shard.is_none_or(|shard| !lock(&self.replica).state().held().any(|held| held == shard)) {
+        if shard.is_none_or(|shard| !lock(&self.replica).held().any(|held| held == shard)) {
             return;
         }
         let results = self.results.clone();
@@ -103,7 +105,7 @@ impl Follower {
                 }
                 continue;
             }
-            let roots = self.apply(round, sealed.clone()).await;
+            let roots = self.apply(round, sealed.clone()).await?;
             match roots {
                 Some(roots) if roots == sealed => {
                     self.pending.pop_front();
@@ -162,17 +164,19 @@ impl Follower {
         true
     }
 
-    async fn apply(&self, round: Round, sealed: StateRoots) -> Option<StateRoots> {
-        let (replica, update) = (self.replica.clone(), self.update(round)?);
+    async fn apply(&self, round: Round, sealed: StateRoots) -> Result<Option<StateRoots>, FollowError> {
+        let Some(update) = self.update(round) else { return Ok(None) };
+        let replica = self.replica.clone();
         // A step takes as long as the model is large; the runtime's threads serve channels meanwhile.
-        tokio::task::spawn_blocking(move || lock(&replica).apply(&update, Some(&sealed))).await.ok()
+        let applied = tokio::task::spawn_blocking(move || lock(&replica).apply([Ok(update)], Some(&sealed)));
+        applied.await.ok().transpose().map_err(FollowError::Store)
     }
 
     /// The steps that the Outcome of a round takes, of the shards that the replica holds; none of a round that is forgotten.
     pub(super) fn steps(&self, round: Round) -> Option<Vec<ShardStep>> {
         let steps = self.ledger.round(round)?.shard_steps();
         let replica = lock(&self.replica);
-        let holds = |step: &ShardStep| replica.state().held().any(|held| held == step.shard);
+        let holds = |step: &ShardStep| replica.held().any(|held| held == step.shard);
         Some(steps.into_iter().filter(holds).collect())
     }
 
@@ -239,7 +243,8 @@ impl Follower {
         if offer.roots.with(&state) != offer.roots {
             return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
         }
-        lock(&self.replica).replace(state, offer.roots, offer.round);
+        let held = HeldState { state, rows: Rows::new(), roots: offer.roots };
+        lock(&self.replica).replace(held, offer.round);
         Ok(true)
     }
 }

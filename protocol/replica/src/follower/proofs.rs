@@ -15,6 +15,7 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 
 use super::{FollowError, Follower};
+use crate::held::KeptState;
 use crate::witness::{Brought, Exhibited};
 
 /// The note in the journal that names the wrong root which this member has found itself.
@@ -105,8 +106,10 @@ impl Follower {
         brought.ledger = self.shown_record(evidence).is_some().then(|| self.ledger.clone());
         if let (Some(_), Ok(claim)) = (evidence.freeze(), claim(&manifest, evidence)) {
             let state = home.load_state(claim.round).ok();
-            states.extend(state.map(|(state, roots)| (roots.root(), Arc::new(state))));
-            brought.update = source(&manifest, evidence).and_then(|round| home.load_update(round).ok());
+            states.extend(state.map(|(state, roots)| KeptState::in_memory(roots.root(), Arc::new(state))));
+            let layout = self.ledger.layout();
+            brought.update =
+                source(&manifest, evidence).and_then(|round| home.load_update(layout, round).ok());
         }
         let mut witness = Exhibited::new(states, dataset, &manifest, brought);
         judge(&manifest, evidence, &mut witness, replica.arithmetic())
@@ -181,9 +184,9 @@ impl Follower {
     /// since.
     fn state_before(&self, home: &Home, round: Round, roots: &StateRoots) -> Option<State> {
         // Only states that keep their moments: the step cannot be taken again without.
-        let kept = lock(&self.replica).state_at(&roots.root()).filter(|state| !state.first.is_empty());
-        if let Some(state) = kept {
-            return Some(State::clone(&state));
+        let kept = lock(&self.replica).state_at(&roots.root()).filter(KeptState::has_moments);
+        if let Some(kept) = kept {
+            return Some(State::clone(kept.memory()));
         }
         let start = home.states().ok()?.into_iter().rev().find(|kept| *kept <= round)?;
         let (manifest, mut state) = (self.ledger.manifest(), home.load_state(start).ok()?.0);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::codec::{List, Text};
 use crate::ids::Digest;
+use crate::manifest::fixture;
 use crate::manifest::{
     Aggregation, Audit, CommittedFile, Listed, Method, Optimiser, Retention, Rule, Schedule, Timers,
     TokeniserFile, Training,
@@ -298,23 +299,7 @@ fn data_8_a_router_has_rows_and_reads_text() {
 /// A run whose model has so many rows, without a router.
 fn mixture(rows: u16) -> Manifest {
     let mut manifest = manifest();
-    let Family::Decoder(decoder) = manifest.model.family.clone() else { panic!("a decoder") };
-    let [balance, trust] = [0.0, 1.0].map(real);
-    let (columns, active, shared_hidden) = (2, 1, 2);
-    let mixture = Mixture {
-        decoder,
-        columns,
-        active,
-        shared_hidden,
-        balance,
-        trust,
-        rows,
-        branch: 0,
-        few: 0,
-        held: 0,
-        lag: 0,
-    };
-    manifest.model.family = Family::Mixture(mixture);
+    fixture::mixture(&mut manifest.model, rows);
     manifest
 }
 

@@ -122,7 +122,7 @@ impl Replay<'_> {
     /// The aggregate that the archive keeps, which must be the sealed one.
     fn archived(&self, view: &RoundView) -> Result<Update, ReplayError> {
         let round = view.round();
-        let kept = reading::aggregate(&self.archive.folder, round)?.ok_or_else(|| {
+        let kept = reading::aggregate(&self.archive.folder, self.ledger.layout(), round)?.ok_or_else(|| {
             ReplayError::Wrong(format!(
                 "the aggregate of round {round} is not in updates/: to recompute only a share of the contributions, the \
                  others' sum must be there (muster host --keep-aggregates); without, replay everything"
@@ -161,7 +161,7 @@ impl Replay<'_> {
         let (layout, part) = (self.ledger.layout(), result.part);
         let plan = view.parts().get(part.index());
         let blocks = plan.map_or(&[][..], |plan| &plan.blocks);
-        let kept = reading::aggregate(&self.archive.folder, view.round()).ok().flatten();
+        let kept = reading::aggregate(&self.archive.folder, layout, view.round()).ok().flatten();
         let kept = kept.filter(|kept| digest_of(layout, blocks, kept) == Some(result.digest));
         let differs = |block: &&Block| {
             let bits = |update: &Update| {

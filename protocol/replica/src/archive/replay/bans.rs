@@ -9,6 +9,7 @@ use muster_store::reading;
 
 use super::Replay;
 use crate::archive::{ReplayError, wrong};
+use crate::held::KeptState;
 use crate::witness::{Brought, Exhibited};
 
 impl Replay<'_> {
@@ -60,7 +61,7 @@ impl Replay<'_> {
             _ => Some(ban.round),
         };
         let held = round.and_then(|round| self.held.get(&round));
-        let states = held.map(|state| (state.root(), state.clone().into()));
+        let states = held.map(|held| KeptState::of(held, false, None));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
         let mut witness = Exhibited::new(states.into_iter().collect(), dataset, manifest, brought);
         judge(manifest, evidence, &mut witness, &mut self.arithmetic)

@@ -7,12 +7,12 @@ use muster_core::ids::{MemberId, Part, Slot};
 use muster_core::ledger::{RoundView, WeightedCommit};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
-use muster_core::state::State;
 
 use super::Replay;
 use crate::archive::ReplayError;
 use crate::archive::exhibits::{CountedContribution, exhibit};
 use crate::crew::spread;
+use crate::held::HeldState;
 
 /// Contributions of a round.
 #[derive(Default)]
@@ -31,14 +31,16 @@ impl Replay<'_> {
     pub(super) fn contributions(
         &mut self,
         view: &RoundView,
-        state: Option<&State>,
+        held: Option<&HeldState>,
         slots: &[Slot],
         told: &(dyn Fn() + Sync),
     ) -> Result<RecomputedRound, ReplayError> {
         let commitments: Vec<(Slot, &WeightedCommit)> =
             slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
         let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
-        let sums = self.crew.sums(state.unwrap_or(&self.state), &commits, told);
+        let sums = self.crew.sums(held.unwrap_or(&self.state), &commits, told).ok_or_else(|| {
+            ReplayError::Wrong(format!("round {}: a row of the state cannot be read", view.round()))
+        })?;
         let layout = self.ledger.layout().clone();
         let checked =
             spread(self.plan.threads, commits.into_iter().zip(sums).collect(), |(commit, (q, loss))| {

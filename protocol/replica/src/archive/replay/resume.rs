@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
+use muster_core::layout::Layout;
 use muster_core::messages::record::Body;
-use muster_core::state::{State, StateRoots, Update};
+use muster_core::state::{StateRoots, Update};
 
 use super::Replay;
 use super::aggregates::differs;
 use super::plan::Sample;
 use crate::archive::BadContribution;
+use crate::held::HeldState;
 
 /// How far a replay came, to go on from there. It says of what it names only that somebody checked it before: who
 /// resumes trusts whoever wrote it.
@@ -38,14 +40,14 @@ pub struct Progress {
 /// What an interrupted replay has kept.
 pub trait KeptProgress {
     /// The state before a round.
-    fn state(&self, round: Round) -> Option<State>;
+    fn state(&self, round: Round) -> Option<HeldState>;
     /// The aggregate of a round.
-    fn aggregate(&self, round: Round) -> Option<Update>;
+    fn aggregate(&self, layout: &Layout, round: Round) -> Option<Update>;
 }
 
 impl Replay<'_> {
     /// How far it came, and the states that go with it. Between two rounds.
-    pub fn progress(&self) -> (Progress, impl Iterator<Item = (Round, &State)>) {
+    pub fn progress(&self) -> (Progress, impl Iterator<Item = (Round, &HeldState)>) {
         let bad = self.replayed.bad.iter();
         let progress = Progress {
             run: self.ledger.run(),
@@ -94,8 +96,8 @@ impl Replay<'_> {
         }
         let checked = |round: Round| {
             // States are on the disk of this machine; one with another root than the sealed one is not gone on from.
-            let state = kept.state(round).filter(|state| Some(&state.roots()) == sealed.get(&round));
-            state.ok_or_else(|| format!("the state before round {round} is missing or not the sealed one"))
+            let held = kept.state(round).filter(|held| Some(&held.found_roots()) == sealed.get(&round));
+            held.ok_or_else(|| format!("the state before round {round} is missing or not the sealed one"))
         };
         self.state = checked(progress.round)?;
         self.held = progress
@@ -104,7 +106,8 @@ impl Replay<'_> {
             .map(|round| Ok((*round, checked(*round)?)))
             .collect::<Result<_, String>>()?;
         for view in self.ledger.rounds().filter(|view| self.ledger.waits(view.round())) {
-            let update = kept.aggregate(view.round()).filter(|update| update.fits(self.ledger.layout()));
+            let layout = self.ledger.layout();
+            let update = kept.aggregate(layout, view.round()).filter(|update| update.fits(layout));
             let update = update.filter(|update| {
                 self.check_results(view, update, |result| differs(view, result.part)).is_ok()
             });

@@ -1,0 +1,193 @@
+//! A state with its rows in memory or on the disk, and the step that it takes.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use muster_compute::Exact;
+use muster_core::ids::{Digest, Row, ShardId};
+use muster_core::manifest::Manifest;
+use muster_core::state::{Arithmetic, State, StateRoots, Update};
+use muster_store::error::StoreError;
+use muster_store::rows::{RowFiles, Rows};
+
+use crate::stopwatch::{Phase, Stopwatch};
+
+/// A state with its roots, its rows in memory or on the disk.
+#[derive(Clone, Debug)]
+pub struct HeldState {
+    /// Shards in memory.
+    pub state: State,
+    /// Rows on the disk, which stand behind those.
+    pub rows: Rows,
+    /// Roots of all shards of the run.
+    pub roots: StateRoots,
+}
+
+/// What a state takes its steps with.
+pub struct Stepper<'a> {
+    /// The manifest.
+    pub manifest: &'a Manifest,
+    /// The arithmetic.
+    pub arithmetic: &'a mut Exact,
+    /// Where rows go that are not kept in memory.
+    pub row_files: Option<&'a RowFiles>,
+    /// Where the time goes.
+    pub stopwatch: &'a Stopwatch,
+}
+
+impl HeldState {
+    /// A state that has all shards of the run, in memory.
+    pub fn whole(state: State) -> Self {
+        Self { roots: state.roots(), state, rows: Rows::new() }
+    }
+
+    /// The shards that it has.
+    pub fn shards(&self) -> impl Iterator<Item = ShardId> + Clone + '_ {
+        self.state.held().chain(self.rows.keys().copied())
+    }
+
+    /// Its roots as its values give them; those of shards that it lacks as they are said to be.
+    pub fn found_roots(&self) -> StateRoots {
+        self.roots.with(&self.state).with_shards(self.rows.iter().map(|(id, file)| (*id, *file.roots())))
+    }
+
+    /// These of its shards, in memory; none where it lacks one, or the disk cannot be read. Rows come without moments.
+    pub fn select(&self, shards: &[ShardId]) -> Option<State> {
+        select(&self.state, &self.rows, shards)
+    }
+
+    /// Moves its rows from memory to the disk.
+    pub(crate) fn put_rows(&mut self, files: &RowFiles) -> Result<(), StoreError> {
+        for (id, roots) in self.state.held().zip(self.state.roots().shards.iter()) {
+            if let Some(row) = self.state.shard(id).filter(|_| id.row().is_some()) {
+                self.rows.insert(id, files.put(row, *roots)?);
+            }
+        }
+        self.state = self.state.select([ShardId::TRUNK]);
+        Ok(())
+    }
+
+    /// Takes a round's step: what the round gives for each shard, in one update or in several of some shards each, which are
+    /// asked for one after the other. Where the state has so many updates then that its one row becomes several (STATE-8), it
+    /// has `rows` of them afterwards.
+    ///
+    /// # Errors
+    /// That of an update; what the disk reports. The state is of no use any more then.
+    pub fn advance<U: Borrow<Update>>(
+        &mut self,
+        with: Stepper<'_>,
+        rows: &[Row],
+        updates: impl IntoIterator<Item = Result<U, StoreError>>,
+    ) -> Result<(), StoreError> {
+        let Stepper { manifest, arithmetic, row_files, stopwatch } = with;
+        let before = manifest.model.rows_after(self.state.step());
+        for update in updates {
+            let update = update?;
+            let update = update.borrow();
+            stopwatch.time(Phase::Optimiser, || arithmetic.apply(manifest, &mut self.state, update));
+            let Some(files) = row_files else { continue };
+            for id in &update.shards {
+                let Some(file) = self.rows.get_mut(id) else { continue };
+                // One row after the other, so that only one of them is in memory.
+                let mut row = file.load(*id)?;
+                stopwatch.time(Phase::Optimiser, || arithmetic.apply(manifest, &mut row, update));
+                let roots = stopwatch.time(Phase::Hashing, || row.roots());
+                if let (Some(row), Some(roots)) = (row.shard(*id), roots.shards.first()) {
+                    *file = files.put(row, *roots)?;
+                }
+            }
+        }
+        self.roots = stopwatch.time(Phase::Hashing, || self.found_roots());
+        let now = manifest.model.rows_after(self.state.step());
+        if now == before {
+            return Ok(());
+        }
+        self.roots = self.roots.branched(now);
+        let first = ShardId::of(Row(0));
+        match (row_files, self.state.shard(first), self.roots.shard(first)) {
+            (Some(files), Some(row), Some(roots)) => {
+                // One file for all of them, until they take steps.
+                let file = files.put(row, *roots)?;
+                self.rows = rows.iter().map(|row| (ShardId::of(*row), file.clone())).collect();
+                self.state = self.state.select([ShardId::TRUNK]);
+            }
+            _ => self.state = self.state.branched(rows.iter().copied()),
+        }
+        Ok(())
+    }
+}
+
+/// What is kept of a state: parameters, exponents and, where the run may go back to it, moments. Cheap to copy.
+#[derive(Clone, Debug)]
+pub struct KeptState {
+    root: Digest,
+    state: Arc<State>,
+    rows: Rows,
+}
+
+impl KeptState {
+    /// Of a state that is in memory, with the run's root.
+    pub fn in_memory(root: Digest, state: Arc<State>) -> Self {
+        Self { root, state, rows: Rows::new() }
+    }
+
+    /// Of a state, in the memory of another one; its moments only if it is to be kept `whole`. Rows on the disk have theirs.
+    pub(crate) fn of(held: &HeldState, whole: bool, spare: Option<State>) -> Self {
+        let State { mut shards, mut exponents, mut parameters, mut first, mut second, .. } =
+            spare.unwrap_or_default();
+        let state = &held.state;
+        shards.clone_from(&state.shards);
+        exponents.clone_from(&state.exponents);
+        parameters.clone_from(&state.parameters);
+        let moments =
+            |of: &mut Vec<f32>, from: &Vec<f32>| if whole { of.clone_from(from) } else { of.clear() };
+        moments(&mut first, &state.first);
+        moments(&mut second, &state.second);
+        let state = Arc::new(State { shards, exponents, parameters, first, second });
+        Self { root: held.roots.root(), state, rows: held.rows.clone() }
+    }
+
+    /// The run's root.
+    pub fn root(&self) -> Digest {
+        self.root
+    }
+
+    /// The shards that are in memory.
+    pub fn memory(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// The same, to be written to; none while somebody else has it.
+    pub(crate) fn into_memory(self) -> Option<State> {
+        Arc::into_inner(self.state)
+    }
+
+    /// Whether it can be trained on.
+    pub fn has_moments(&self) -> bool {
+        !self.state.first.is_empty()
+    }
+
+    /// These shards of it alone; none where it lacks one, or the disk cannot be read.
+    pub fn shards(&self, shards: &[ShardId]) -> Option<Arc<State>> {
+        if self.state.held().eq(shards.iter().copied()) {
+            return Some(self.state.clone());
+        }
+        select(&self.state, &self.rows, shards).map(Arc::new)
+    }
+
+    /// The state itself, which has these roots.
+    pub(crate) fn held(&self, roots: StateRoots) -> HeldState {
+        HeldState { state: State::clone(&self.state), rows: self.rows.clone(), roots }
+    }
+}
+
+/// Shards from memory and, behind them, rows from the disk without their moments.
+fn select(memory: &State, rows: &Rows, shards: &[ShardId]) -> Option<State> {
+    let mut selected = memory.select(shards.iter().copied());
+    for (id, row) in shards.iter().filter_map(|id| Some((id, rows.get(id)?))) {
+        let row = row.load_parameters(*id);
+        let row = row.inspect_err(|error| tracing::warn!("a row of a state cannot be read: {error}"));
+        selected = selected.and(&row.ok()?);
+    }
+    (selected.shards.len() == shards.len()).then_some(selected)
+}

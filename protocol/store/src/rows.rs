@@ -1,0 +1,205 @@
+//! Rows of experts on disk instead of in memory: scratch files in `rows/`, each removed once no state has its row any more.
+//!
+//! They outlive no process: a restart makes them anew from what is kept of states and aggregates.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use muster_core::ids::ShardId;
+use muster_core::messages::offer::StateVector;
+use muster_core::state::{Shard, ShardRoots, ShardView, State, vector_root};
+
+use crate::error::{Result, StoreError};
+use crate::files::{self, Care};
+use crate::home::{Home, ROWS};
+use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
+
+const ADVICE: &str = "check the disk and start again: what lies there is computed anew";
+
+/// Rows of one state, by shard.
+pub type Rows = BTreeMap<ShardId, Arc<RowFile>>;
+
+/// The directory of the rows that a process does not keep in memory.
+#[derive(Clone, Debug)]
+pub struct RowFiles {
+    directory: PathBuf,
+    /// Number of the next file.
+    next: Arc<AtomicU64>,
+}
+
+/// A row of a state, with its moments. Its file is removed when this is dropped.
+pub struct RowFile {
+    path: PathBuf,
+    /// The row under the number that it was written with: states may have it under others.
+    shard: Shard,
+    exponents: Vec<i16>,
+    roots: ShardRoots,
+}
+
+impl Home {
+    /// Where rows lie that are not kept in memory. What another process left there is dropped.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn row_files(&self) -> Result<RowFiles> {
+        let directory = self.at(ROWS);
+        files::remove_directory(&directory)?;
+        files::make_directory(&directory)?;
+        Ok(RowFiles { directory, next: Arc::default() })
+    }
+}
+
+impl RowFiles {
+    /// Writes a row down, which has these roots. Nothing is synced.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn put(&self, row: ShardView<'_>, roots: ShardRoots) -> Result<Arc<RowFile>> {
+        let path = self.directory.join(format!("{}.row", self.next.fetch_add(1, Ordering::Relaxed)));
+        files::write(&path, Care::Cheap, |file| {
+            row.vectors.iter().try_for_each(|values| write_reals(file, values))
+        })?;
+        Ok(Arc::new(RowFile { path, shard: row.shard, exponents: row.exponents.to_vec(), roots }))
+    }
+}
+
+impl RowFile {
+    /// The row as it is, by another state's number for it or by its own.
+    pub fn shard(&self, id: ShardId) -> Shard {
+        Shard { id, ..self.shard }
+    }
+
+    /// Exponents of its tensors.
+    pub fn exponents(&self) -> &[i16] {
+        &self.exponents
+    }
+
+    /// Its roots.
+    pub fn roots(&self) -> &ShardRoots {
+        &self.roots
+    }
+
+    /// A state of this row alone, with its moments, under this number.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Corrupt`] when the disk has changed a bit; what the system reports.
+    pub fn load(&self, id: ShardId) -> Result<State> {
+        self.read(id, &VECTORS)
+    }
+
+    /// The same without its moments.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_parameters(&self, id: ShardId) -> Result<State> {
+        self.read(id, &VECTORS[..1])
+    }
+
+    fn read(&self, id: ShardId, vectors: &[StateVector]) -> Result<State> {
+        let io = |error: io::Error| StoreError::io(&self.path, &error).advise(ADVICE);
+        let mut file = BufReader::new(File::open(&self.path).map_err(io)?);
+        let mut read = Vec::with_capacity(vectors.len());
+        for vector in vectors {
+            let values = read_reals(&mut file, self.shard.size.coefficients).map_err(io)?;
+            if vector_root(&values) != vector.root(&self.roots) {
+                return Err(io(damaged("its values do not give its roots")));
+            }
+            read.push(values);
+        }
+        let mut read = read.into_iter();
+        let mut next = || read.next().unwrap_or_default();
+        let (shards, exponents) = (vec![self.shard(id)], self.exponents.clone());
+        Ok(State { shards, exponents, parameters: next(), first: next(), second: next() })
+    }
+
+    /// Writes the bytes of one of its vectors to `to`; they are not checked.
+    pub(crate) fn copy(&self, vector: StateVector, to: &mut dyn Write) -> io::Result<()> {
+        let place = VECTORS.iter().position(|held| *held == vector);
+        let place = place.ok_or_else(|| damaged("no such vector is in a file"))? as u64;
+        let bytes = 4 * self.shard.size.coefficients as u64;
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(place * bytes))?;
+        let copied = io::copy(&mut file.take(bytes), to)?;
+        if copied == bytes { Ok(()) } else { Err(damaged("a row is cut short")) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for RowFile {
+    fn drop(&mut self) {
+        // What stays is dropped with the directory at the next start.
+        let _ = files::remove(&self.path);
+    }
+}
+
+impl fmt::Debug for RowFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowFile")
+            .field("path", &self.path)
+            .field("shard", &self.shard)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use muster_core::layout::ShardSize;
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn row(values: usize) -> State {
+        let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
+        let size = ShardSize { tensors: 2, coefficients: values };
+        let shard = Shard { id: ShardId(1), step: 7, beta_powers: [0.5, 0.25], size };
+        let (shards, exponents) = (vec![shard], vec![-12, 9]);
+        State { shards, exponents, parameters: reals(0.25), first: reals(0.5), second: reals(1.0) }
+    }
+
+    #[test]
+    fn a_row_comes_back_under_any_number_and_goes_with_its_last_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let (files, state) = (home.row_files().unwrap(), row(100_000));
+        let put = |state: &State| files.put(state.shard(ShardId(1)).unwrap(), state.roots().shards[0]);
+        let file = put(&state).unwrap();
+        assert_eq!(file.load(ShardId(1)).unwrap(), state);
+        let other = file.load(ShardId(4)).unwrap();
+        assert_eq!(other.shards[0].id, ShardId(4));
+        assert_eq!(State { shards: state.shards.clone(), ..other }, state);
+        let parameters = file.load_parameters(ShardId(1)).unwrap();
+        assert!(parameters.first.is_empty() && parameters.parameters == state.parameters);
+        let mut copied = Vec::new();
+        file.copy(StateVector::First, &mut copied).unwrap();
+        assert_eq!(copied, muster_core::state::real_bytes(&state.first));
+
+        let second = file.clone();
+        drop(file);
+        assert!(second.path().is_file());
+        let path = second.path().to_owned();
+        let whole = fs::read(&path).unwrap();
+        for forged in [&whole[..whole.len() - 1], &[&[whole[0] ^ 1], &whole[1..]].concat()] {
+            fs::write(&path, forged).unwrap();
+            let error = second.load(ShardId(1)).unwrap_err();
+            assert!(error.kind() != Kind::Missing && error.to_string().contains(".row"), "{error}");
+        }
+        drop(second);
+        assert!(!path.exists());
+        // What a killed process left is gone with the next one.
+        std::mem::forget(put(&state).unwrap());
+        assert_eq!(fs::read_dir(home.at(ROWS)).unwrap().count(), 1);
+        home.row_files().unwrap();
+        assert_eq!(fs::read_dir(home.at(ROWS)).unwrap().count(), 0);
+    }
+}
