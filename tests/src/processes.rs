@@ -283,6 +283,11 @@ impl Run {
         self.spawn(name, self.programs.verifier, &[&["watch", &directory], more].concat())
     }
 
+    /// Starts the watch of a verifier that is enrolled already.
+    pub fn watch_again(&self, name: &str) -> Process {
+        self.spawn(name, self.programs.verifier, &["watch", &self.at(name)])
+    }
+
     /// Starts a verifier of the rehearsal that lies.
     pub fn lie(&self, name: &str, lie: &str, invitation: &str) -> Process {
         self.spawn(name, self.programs.muster, &["demo-role", "liar", lie, invitation, &self.at(name)])
