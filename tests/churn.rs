@@ -102,7 +102,10 @@ fn a_tenth_of_all_members_killed_in_each_round_costs_a_tenth_of_the_work() {
     let run = Run::routed(programs!(), &settings(), None, ROWS);
     let disturbed = train(&run, KILLED);
     let share = committed(&run);
-    println!("held-out loss {disturbed:.3} beside {undisturbed:.3}; {:.1} % of the seats committed", 100.0 * share);
+    println!(
+        "held-out loss {disturbed:.3} beside {undisturbed:.3}; {:.1} % of the seats committed",
+        100.0 * share
+    );
     assert!(share >= 0.8, "{share}");
     assert!((disturbed - undisturbed).abs() <= 0.05, "{disturbed} beside {undisturbed}");
 }

@@ -67,7 +67,7 @@ fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
 
 /// The same with these numbers of nodes and verifiers, and more settings.
 fn drill_with(nodes: &str, verifiers: &str, settings: &str, attacks: &[&str]) -> (String, serde_json::Value) {
-    let run = Run::packed(programs!(), &format!("{SETTINGS}{settings}"), None);
+    let run = Run::waiting(programs!(), &format!("{SETTINGS}{settings}"), 1);
     reported(&run, nodes, verifiers, attacks)
 }
 
@@ -214,7 +214,7 @@ fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
 #[test]
 fn attacks_on_experts_are_found_and_the_run_replays() {
     let attacks = ["starve", "collapse", "bomb", "top-one", "tie"];
-    let (output, report) = reported(&Run::packed(programs!(), EXPERTS, None), "11", "1", &attacks);
+    let (output, report) = reported(&Run::waiting(programs!(), EXPERTS, 1), "11", "1", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
     assert!(output.contains("honest members banned: 0"), "{output}");
@@ -224,7 +224,7 @@ fn attacks_on_experts_are_found_and_the_run_replays() {
 #[test]
 fn attacks_on_experts_are_refused_where_there_are_none() {
     let refused = |settings: &str, attack: &str| {
-        let (code, output) = tried(&Run::packed(programs!(), settings, None), "4", "1", &[attack]);
+        let (code, output) = tried(&Run::waiting(programs!(), settings, 1), "4", "1", &[attack]);
         assert_eq!(code, 2, "{output}");
         output
     };
@@ -266,7 +266,7 @@ fn applied_what_passed(run: &Run) -> usize {
 /// Six nodes on three rows, so that nobody has a majority in any.
 #[test]
 fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
-    let run = Run::routed(programs!(), &with_rows(3), None, 3);
+    let run = Run::waiting(programs!(), &with_rows(3), 3);
     let (output, report) = reported(&run, "6", "2", &["pair", "capture"]);
     assert_eq!(banned(&report), set([("pair", "sum mismatch"), ("capture", "leaf mismatch")]), "{output}");
     assert!(
@@ -280,7 +280,7 @@ fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
 #[test]
 fn leaves_of_another_row_are_found_and_the_run_replays() {
     let attacks = ["other-row", "stale-row", "pick"];
-    let (output, report) = reported(&Run::routed(programs!(), &with_rows(2), None, 2), "8", "2", &attacks);
+    let (output, report) = reported(&Run::waiting(programs!(), &with_rows(2), 2), "8", "2", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
@@ -291,7 +291,7 @@ fn leaves_of_another_row_are_found_and_the_run_replays() {
 #[test]
 fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
     let (output, report) = reported(
-        &Run::routed(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), None, 3),
+        &Run::waiting(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), 3),
         "6",
         "2",
         &["row-nudge", "drain"],

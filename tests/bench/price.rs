@@ -1,8 +1,9 @@
 //! What security costs: the full protocol, 5 % of all leaves audited, beside the same run with a plain mean and no
 //! audit; and what an audit and a verifier need, by the size of the model.
 //!
-//! `cargo run --release -p e2e --bin bench-price [-- SECONDS]`: so long each of the two runs has the processors, 150 s where
-//! nothing is said; with 0 only the latter is shown. Every process is this program again, as `muster` or, where the first
+//! `cargo run --release -p e2e --bin bench-price [-- SECONDS [experts]]`: so long each of the two runs has the processors, 150 s
+//! where nothing is said; with 0 only the latter is shown. With `experts` it compares rows of experts alone, in which few
+//! contribute, so that every contribution is audited and no update is applied before it was passed. Every process is this program again, as `muster` or, where the first
 //! argument is `verifier`, as `muster-verifier`. Both runs are there all the time and take turns of a second: while one
 //! goes on, the other is stopped, for the speed of a machine that others use too drifts by more than what is measured
 //! here. All processes of a run share this machine: its time for a round includes what its verifier computes.
@@ -14,7 +15,6 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const NODES: usize = 4;
 /// Share of all contributions that is audited.
 const AUDITED: f64 = 0.2;
 /// First rounds of a run, in which buffers are made and members find each other.
@@ -24,8 +24,17 @@ struct Case {
     name: &'static str,
     parameters: f64,
     model: &'static str,
-    /// Leaves of a node in a round; as many audits as a fifth of the contributions draw a quarter of them each.
+    nodes: usize,
+    /// Rows of experts; 1 where there are none.
+    rows: u16,
+    /// Leaves of a node in a round.
     leaves: usize,
+    /// Of these, how many an audit draws.
+    drawn: usize,
+    /// Settings of the run with audits, and of the one without.
+    settings: [&'static str; 2],
+    /// How many times the latter's time a round of the former may take.
+    goal: f64,
     /// Rounds of a run that goes to its end.
     rounds: usize,
 }
@@ -36,31 +45,69 @@ const CASES: [Case; 3] = [
         name: "1 M parameters, 4 leaves of 1,024 tokens a node",
         parameters: 1.0e6,
         model: SMALL,
+        nodes: 4,
+        rows: 1,
         leaves: 4,
+        drawn: 1,
+        settings: [FULL, PLAIN],
+        goal: 1.08,
         rounds: 22,
     },
     Case {
         name: "1 M parameters, 16 leaves of 1,024 tokens a node",
         parameters: 1.0e6,
         model: SMALL,
+        nodes: 4,
+        rows: 1,
         leaves: 16,
+        drawn: 4,
+        settings: [FULL, PLAIN],
+        goal: 1.08,
         rounds: 8,
     },
     Case {
         name: "5 M parameters, 4 leaves of 1,024 tokens a node",
         parameters: 4.9e6,
         model: "width = 256\nlayers = 6\nheads = 4\nkey_value_heads = 4\nhidden = 688\nsequence = 256\n",
+        nodes: 4,
+        rows: 1,
         leaves: 4,
+        drawn: 1,
+        settings: [FULL, PLAIN],
+        goal: 1.08,
         rounds: 12,
     },
 ];
 
-const COMMON: &str = "[retention]\ncontributions = 4\nstates = 6\n[timers]\ncommit = 120.0\n";
+/// Ten nodes on five rows: two contributions a row, so that all of them are audited, and updates wait.
+const EXPERTS: Case = Case {
+    name: "five rows of experts, 8 leaves of 1,024 tokens a node",
+    parameters: 1.0e6,
+    model: "family = \"mixture\"\nwidth = 128\nlayers = 2\nheads = 4\nkey_value_heads = 4\nhidden = 112\nsequence = 256\n",
+    nodes: 10,
+    rows: 5,
+    leaves: 8,
+    drawn: 1,
+    settings: [EXPERTS_FULL, EXPERTS_PLAIN],
+    goal: 1.20,
+    rounds: 0,
+};
+
+const COMMON: &str = "[timers]\ncommit = 120.0\n";
 /// A fifth of all contributions, a quarter of the leaves each: 5 % of all leaves.
-const FULL: &str = "[admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n\
+const FULL: &str = "[retention]\ncontributions = 4\nstates = 6\n[admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n\
                     [audit]\nshare = 0.2\nfinal_rounds = 0\n";
-const PLAIN: &str = "[aggregation]\nrule = \"mean\"\n[admission]\nstart_nodes = 4\nstart_verifiers = 0\n\
+const PLAIN: &str = "[retention]\ncontributions = 4\nstates = 6\n[aggregation]\nrule = \"mean\"\n[admission]\nstart_nodes = 4\nstart_verifiers = 0\n\
                      [audit]\nshare = 0.0\nfinal_rounds = 0\n";
+
+const EXPERTS_FULL: &str = "[experts]\ncolumns = 8\nactive = 2\nshared_hidden = 64\nrows = 5\nbranch = 0.0\nfew = 5\nlag = 8\n\
+                            [retention]\ncontributions = 8\nstates = 6\n\
+                            [admission]\nstart_nodes = 10\nstart_verifiers = 1\nnewcomer_share = 0.0\n\
+                            [audit]\nshare = 0.2\nfinal_rounds = 0\n";
+const EXPERTS_PLAIN: &str = "[experts]\ncolumns = 8\nactive = 2\nshared_hidden = 64\nrows = 5\nbranch = 0.0\nfew = 0\nheld = 0\nlag = 0\n\
+                             [retention]\ncontributions = 8\nstates = 6\n[aggregation]\nrule = \"mean\"\n\
+                             [admission]\nstart_nodes = 10\nstart_verifiers = 0\n\
+                             [audit]\nshare = 0.0\nfinal_rounds = 0\n";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
@@ -72,8 +119,13 @@ fn main() -> ExitCode {
         _ => {}
     }
     let seconds = arguments.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(150);
+    let each = Duration::from_secs(seconds);
+    if arguments.next().is_some_and(|word| word == "experts") {
+        compare(&EXPERTS, each);
+        return ExitCode::SUCCESS;
+    }
     if seconds > 0 {
-        CASES.iter().for_each(|case| compare(case, Duration::from_secs(seconds)));
+        CASES.iter().for_each(|case| compare(case, each));
     }
     let needs = |case: &Case| {
         let running = Running::begin(case, case.rounds, FULL, Beside::VerifierAndObserver);
@@ -130,7 +182,7 @@ impl Needs {
         let beyond = number("/bytes/audits") + number("/bytes/blocks");
         Self {
             parameters: case.parameters,
-            leaves: case.leaves / 4,
+            leaves: case.drawn,
             audits: number("/audits"),
             audit: ((verifier - observer) / audits, beyond / number("/audits")),
             following: (observer / rounds, (number("/bytes_received") - beyond) / number("/rounds")),
@@ -169,8 +221,8 @@ fn show(needs: &[Needs]) {
 
 #[allow(clippy::print_stdout)]
 fn compare(case: &Case, each: Duration) {
-    let [mut full, mut plain] =
-        [(FULL, Beside::Verifier), (PLAIN, Beside::Nobody)].map(|(settings, beside)| {
+    let [mut full, mut plain] = [(case.settings[0], Beside::Verifier), (case.settings[1], Beside::Nobody)]
+        .map(|(settings, beside)| {
             let run = Running::begin(case, UNENDING, settings, beside);
             run.wait_for(WARM);
             if beside != Beside::Nobody {
@@ -189,10 +241,11 @@ fn compare(case: &Case, each: Duration) {
     let mut ratios: Vec<f64> = parts.map(|(with, without)| mean(with) / mean(without)).collect();
     ratios.sort_by(f64::total_cmp);
     println!(
-        "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most 1.08); {:.3} to \
+        "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most {}); {:.3} to \
          {:.3} in parts of {PARTS}",
         case.name,
         mean(&with) / mean(&without),
+        case.goal,
         ratios[0],
         ratios[ratios.len() - 1],
     );
@@ -218,7 +271,7 @@ fn compare(case: &Case, each: Duration) {
         .and_then(|round| round["duties"].as_object()?.values().next().cloned());
     let [due, done, rounds] =
         ["due", "done", "rounds"].map(|of| duty.as_ref().and_then(|duty| duty[of].as_u64()).unwrap_or(0));
-    println!("  {done} audits of {due} that were due, in {rounds} rounds of {NODES} contributions");
+    println!("  {done} audits of {due} that were due, in {rounds} rounds of {} contributions", case.nodes);
 }
 
 fn mean(of: &[f64]) -> f64 {
@@ -343,13 +396,15 @@ impl Running {
         let text: String =
             (0..400_000u64).map(|n| format!("{} ", n.wrapping_mul(0x9e37_79b9) >> 20)).collect();
         std::fs::write(at("text"), text).expect("a file");
-        let (model, leaves, drawn) = (case.model, NODES * case.leaves, case.leaves / 4);
+        let (model, leaves, drawn) = (case.model, case.nodes * case.leaves, case.drawn);
         let run = format!(
             "[model]\n{model}[training]\nrounds = {rounds}\nleaves = {leaves}\nleaf_windows = 4\n{COMMON}{settings}\
              leaves = {drawn}\n"
         );
         std::fs::write(at("run.toml"), run).expect("a file");
-        good(&["data", "pack", "--text", &at("text"), "--out", &at("corpus")]);
+        let (text, corpus, rows) = (at("text"), at("corpus"), case.rows.to_string());
+        let routed: &[&str] = if case.rows > 1 { &["--rows", &rows] } else { &[] };
+        good(&[&["data", "pack", "--text", &text, "--out", &corpus], routed].concat());
         good(&["run", "new", "--config", &at("run.toml"), "--data", &at("corpus"), "--out", &at("run")]);
         let host = program(&["host", &at("run"), "--listen", "127.0.0.1:0"]).spawn().expect("a program");
         while !Path::new(&at("run/address")).exists() {
@@ -366,12 +421,12 @@ impl Running {
                 watching.push(program(&observer).spawn().expect("a program"));
             }
         }
-        let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", "4"]);
+        let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", &case.nodes.to_string()]);
         let join = |node: usize| {
             let directory = at(&format!("node{node}"));
             program(&["join", &invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"]).spawn()
         };
-        let members = (0..NODES).map(|node| join(node).expect("a program")).collect();
+        let members = (0..case.nodes).map(|node| join(node).expect("a program")).collect();
         Self { home, host, watching, members }
     }
 

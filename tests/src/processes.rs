@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -15,8 +15,30 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Pause between two looks at a log or a process.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Process tests take turns: the machine has few cores.
-static TURN: Mutex<()> = Mutex::new(());
+/// Process tests take turns: the machine has few cores. Of these two places most tests take both, and those that wait most
+/// of the time for timers one.
+static PLACES: (Mutex<usize>, Condvar) = (Mutex::new(2), Condvar::new());
+
+/// Places that a run has taken.
+struct Turn(usize);
+
+impl Turn {
+    fn take(places: usize) -> Self {
+        let (free, freed) = &PLACES;
+        let free = free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = freed.wait_while(free, |free| *free < places).unwrap_or_else(PoisonError::into_inner);
+        *free -= places;
+        Self(places)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (free, freed) = &PLACES;
+        *free.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        freed.notify_all();
+    }
+}
 
 /// The programs under test, which only a test of this package can name.
 #[macro_export]
@@ -130,7 +152,7 @@ impl Drop for Process {
 pub struct Run {
     programs: Programs,
     home: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Run {
@@ -146,7 +168,15 @@ impl Run {
 
     /// The same for so many rows of experts.
     pub fn routed(programs: Programs, settings: &str, tokeniser: Option<&str>, rows: u16) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::prepared(programs, settings, tokeniser, rows, Turn::take(2))
+    }
+
+    /// The same of a run that waits most of the time, beside another one that does.
+    pub fn waiting(programs: Programs, settings: &str, rows: u16) -> Self {
+        Self::prepared(programs, settings, None, rows, Turn::take(1))
+    }
+
+    fn prepared(programs: Programs, settings: &str, tokeniser: Option<&str>, rows: u16, turn: Turn) -> Self {
         let home = tempfile::tempdir().expect("a temporary directory");
         let run = Self { programs, home, _turn: turn };
         fs::create_dir(run.path("text")).expect("a folder");
