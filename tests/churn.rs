@@ -1,8 +1,10 @@
 //! Members that are killed again and again, in a run with several rows of experts.
+#![allow(clippy::print_stdout)] // what was measured
 
+use std::fs;
 use std::time::{Duration, Instant};
 
-use e2e::processes::{Process, Run};
+use e2e::processes::{Process, Run, copy_folder};
 use e2e::programs;
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
@@ -32,15 +34,19 @@ fn rounds(run: &Run) -> u64 {
     run.events("round").last().and_then(|event| event["round"].as_u64()).map_or(0, |round| round + 1)
 }
 
-/// Trains to the end, and kills each member with this probability, of a thousand, in each round: the held-out loss by the replay.
-fn train(run: &Run, killed: u64) -> f64 {
+/// Trains to the end, and kills each member with this probability, of a thousand, in each round. Whoever was killed is started
+/// again when the round is over. The held-out loss, by the replay.
+fn train(run: &Run, name: &str, killed: u64) -> f64 {
     let mut steward = run.host();
     let invitations = [run.invite("verifier", VERIFIERS as u32), run.invite("node", NODES as u32)];
-    let node = |number: usize| run.join(&format!("node{number}"), &invitations[1], &["--threads", "1"]);
-    let mut verifiers: Vec<Process> =
-        (0..VERIFIERS).map(|number| run.watch(&format!("verifier{number}"), &invitations[0])).collect();
-    let mut nodes: Vec<Process> = (0..NODES).map(node).collect();
-    let (begun, mut seen, mut state, mut kills) = (Instant::now(), 0, 1u64, 0);
+    let node =
+        |number: usize| run.join(&format!("{name}-node{number}"), &invitations[1], &["--threads", "1"]);
+    let watcher = |number: usize| format!("{name}-verifier{number}");
+    // Nodes, and the verifiers behind them.
+    let mut members: Vec<Process> =
+        (0..VERIFIERS).map(|number| run.watch(&watcher(number), &invitations[0])).collect();
+    members.splice(0..0, (0..NODES).map(node));
+    let (begun, mut seen, mut state, mut kills, mut lost) = (Instant::now(), 0, 1u64, 0, Vec::new());
     let mut drawn = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % 1000 < killed
@@ -55,19 +61,18 @@ fn train(run: &Run, killed: u64) -> f64 {
             continue;
         }
         seen = done;
-        for number in (0..NODES).filter(|_| drawn()).collect::<Vec<_>>() {
-            kills += 1;
-            nodes[number].kill();
-            nodes[number] = node(number);
+        for number in lost.drain(..) {
+            members[number] =
+                if number < NODES { node(number) } else { run.watch_again(&watcher(number - NODES)) };
         }
-        for number in (0..VERIFIERS).filter(|_| drawn()).collect::<Vec<_>>() {
-            kills += 1;
-            verifiers[number].kill();
-            verifiers[number] = run.watch_again(&format!("verifier{number}"));
-        }
+        // In the last round nobody would be there to start them again.
+        let more = done + 1 < u64::from(ROUNDS);
+        lost.extend((0..members.len()).filter(|_| drawn() && more));
+        kills += lost.len();
+        lost.iter().for_each(|number: &usize| members[*number].kill());
     };
     assert_eq!(end, 0, "{}", steward.log());
-    for process in nodes.iter_mut().chain(&mut verifiers) {
+    for process in &mut members {
         assert_eq!(process.wait(), 0, "{}", process.log());
     }
     assert!(run.events("ban").is_empty());
@@ -96,11 +101,14 @@ fn committed(run: &Run) -> f64 {
 #[test]
 #[ignore = "takes some minutes: cargo test --release -p e2e --test churn -- --ignored --nocapture"]
 fn a_tenth_of_all_members_killed_in_each_round_costs_a_tenth_of_the_work() {
-    let calm = Run::routed(programs!(), &settings(), None, ROWS);
-    let undisturbed = train(&calm, 0);
-    drop(calm);
     let run = Run::routed(programs!(), &settings(), None, ROWS);
-    let disturbed = train(&run, KILLED);
+    // The same run twice: another one would have other parameters and windows.
+    let (folder, before, calm) = (run.path("run"), run.path("before"), run.path("calm"));
+    copy_folder(&folder, &before);
+    let undisturbed = train(&run, "calm", 0);
+    fs::rename(&folder, calm).expect("a folder");
+    fs::rename(before, &folder).expect("a folder");
+    let disturbed = train(&run, "killed", KILLED);
     let share = committed(&run);
     println!(
         "held-out loss {disturbed:.3} beside {undisturbed:.3}; {:.1} % of the seats committed",

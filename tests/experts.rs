@@ -62,6 +62,9 @@ fn all_agree(run: &Run, nodes: &[String], verifiers: &[String]) {
     let members: Vec<&str> = nodes.iter().chain(verifiers).map(String::as_str).collect();
     run.check_end(&members);
     assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
+    // The last state is there in the end, with its rows.
+    let (_, output) = run.replay();
+    assert!(!output.contains("held-out none") && !run.path("run.replay").exists(), "{output}");
 }
 
 #[test]

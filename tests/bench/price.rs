@@ -145,8 +145,8 @@ struct Told {
 
 /// Rounds that an audit of a verifier that keeps up is behind at most.
 const RECENT: u64 = 2;
-/// More rounds than there is time for.
-const UNENDING: usize = 100_000;
+/// More rounds than there is time for, and as many as verifiers have coins for.
+const UNENDING: usize = 16_000;
 /// How long a run goes on at a time, and how often it is looked whether a round is over.
 const TURN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);

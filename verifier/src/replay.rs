@@ -71,10 +71,12 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
         }
     }
     meter.finish();
+    let summary = summary(&archive, replay, sample);
+    // Last: rows of the state are in this folder.
     if let Some(work) = work {
         work.remove();
     }
-    Ok(summary(&archive, replay, sample))
+    Ok(summary)
 }
 
 /// At the beginning of the run. Of several rows one is in memory, where there is a folder for the others.

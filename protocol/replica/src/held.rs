@@ -8,7 +8,7 @@ use muster_core::ids::{Digest, Row, ShardId};
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::error::StoreError;
-use muster_store::rows::{RowFiles, Rows};
+use muster_store::rows::{RowFile, RowFiles, Rows};
 
 use crate::stopwatch::{Phase, Stopwatch};
 
@@ -131,7 +131,7 @@ impl KeptState {
         Self { root, state, rows: Rows::new() }
     }
 
-    /// Of a state, in the memory of another one; its moments only if it is to be kept `whole`. Rows on the disk have theirs.
+    /// Of a state, in the memory of another one; its moments only if it is to be kept `whole`.
     pub(crate) fn of(held: &HeldState, whole: bool, spare: Option<State>) -> Self {
         let State { mut shards, mut exponents, mut parameters, mut first, mut second, .. } =
             spare.unwrap_or_default();
@@ -144,7 +144,10 @@ impl KeptState {
         moments(&mut first, &state.first);
         moments(&mut second, &state.second);
         let state = Arc::new(State { shards, exponents, parameters, first, second });
-        Self { root: held.roots.root(), state, rows: held.rows.clone() }
+        let row = |(id, file): (&ShardId, &RowFile)| {
+            (*id, if whole { file.clone() } else { file.without_moments() })
+        };
+        Self { root: held.roots.root(), state, rows: held.rows.iter().map(row).collect() }
     }
 
     /// The run's root.

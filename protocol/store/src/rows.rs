@@ -1,9 +1,8 @@
-//! Rows of experts on disk instead of in memory: scratch files in `rows/`, each removed once no state has its row any more.
+//! Rows of experts on disk instead of in memory: scratch files in `rows/`, each removed once no state has it any more.
 //!
 //! They outlive no process: a restart makes them anew from what is kept of states and aggregates.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
 const ADVICE: &str = "check the disk and start again: what lies there is computed anew";
 
 /// Rows of one state, by shard.
-pub type Rows = BTreeMap<ShardId, Arc<RowFile>>;
+pub type Rows = BTreeMap<ShardId, RowFile>;
 
 /// The directory of the rows that a process does not keep in memory.
 #[derive(Clone, Debug)]
@@ -32,14 +31,20 @@ pub struct RowFiles {
     next: Arc<AtomicU64>,
 }
 
-/// A row of a state, with its moments. Its file is removed when this is dropped.
+/// A row of a state. Copies of it share its files, which go with the last of them.
+#[derive(Clone, Debug)]
 pub struct RowFile {
-    path: PathBuf,
     /// The row under the number that it was written with: states may have it under others.
     shard: Shard,
-    exponents: Vec<i16>,
+    exponents: Arc<[i16]>,
     roots: ShardRoots,
+    parameters: Arc<ScratchFile>,
+    moments: Option<Arc<ScratchFile>>,
 }
+
+/// A file that is removed when this is dropped.
+#[derive(Debug)]
+struct ScratchFile(PathBuf);
 
 impl Home {
     /// Where rows lie that are not kept in memory. What another process left there is dropped.
@@ -59,12 +64,23 @@ impl RowFiles {
     ///
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn put(&self, row: ShardView<'_>, roots: ShardRoots) -> Result<Arc<RowFile>> {
+    pub fn put(&self, row: ShardView<'_>, roots: ShardRoots) -> Result<RowFile> {
+        let [parameters, moments @ ..] = row.vectors;
+        Ok(RowFile {
+            shard: row.shard,
+            exponents: row.exponents.into(),
+            roots,
+            parameters: self.write(&[parameters])?,
+            moments: Some(self.write(&moments)?),
+        })
+    }
+
+    fn write(&self, vectors: &[&[f32]]) -> Result<Arc<ScratchFile>> {
         let path = self.directory.join(format!("{}.row", self.next.fetch_add(1, Ordering::Relaxed)));
         files::write(&path, Care::Cheap, |file| {
-            row.vectors.iter().try_for_each(|values| write_reals(file, values))
+            vectors.iter().try_for_each(|values| write_reals(file, values))
         })?;
-        Ok(Arc::new(RowFile { path, shard: row.shard, exponents: row.exponents.to_vec(), roots }))
+        Ok(Arc::new(ScratchFile(path)))
     }
 }
 
@@ -84,10 +100,17 @@ impl RowFile {
         &self.roots
     }
 
+    /// The same row without its moments, whose file may go then.
+    #[must_use]
+    pub fn without_moments(&self) -> Self {
+        Self { moments: None, ..self.clone() }
+    }
+
     /// A state of this row alone, with its moments, under this number.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Corrupt`] when the disk has changed a bit; what the system reports.
+    /// [`crate::error::Kind::Refused`] when its moments are not kept; [`crate::error::Kind::Corrupt`] when the disk has changed
+    /// a bit; what the system reports.
     pub fn load(&self, id: ShardId) -> Result<State> {
         self.read(id, &VECTORS)
     }
@@ -101,52 +124,54 @@ impl RowFile {
     }
 
     fn read(&self, id: ShardId, vectors: &[StateVector]) -> Result<State> {
-        let io = |error: io::Error| StoreError::io(&self.path, &error).advise(ADVICE);
-        let mut file = BufReader::new(File::open(&self.path).map_err(io)?);
         let mut read = Vec::with_capacity(vectors.len());
         for vector in vectors {
-            let values = read_reals(&mut file, self.shard.size.coefficients).map_err(io)?;
+            let (path, file) = self.open(*vector)?;
+            let values = read_reals(&mut BufReader::new(file), self.shard.size.coefficients);
+            let values = values.map_err(|error| StoreError::io(path, &error).advise(ADVICE))?;
             if vector_root(&values) != vector.root(&self.roots) {
-                return Err(io(damaged("its values do not give its roots")));
+                return Err(StoreError::corrupt(path, "its values do not give its roots", ADVICE));
             }
             read.push(values);
         }
         let mut read = read.into_iter();
         let mut next = || read.next().unwrap_or_default();
-        let (shards, exponents) = (vec![self.shard(id)], self.exponents.clone());
+        let (shards, exponents) = (vec![self.shard(id)], self.exponents.to_vec());
         Ok(State { shards, exponents, parameters: next(), first: next(), second: next() })
+    }
+
+    /// The file of a vector, at its first value.
+    fn open(&self, vector: StateVector) -> Result<(&Path, File)> {
+        let moments = self.moments.as_deref();
+        let (file, before) = match vector {
+            StateVector::First => (moments, 0),
+            StateVector::Second => (moments, self.shard.size.coefficients),
+            StateVector::Parameters | StateVector::Exponents => (Some(&*self.parameters), 0),
+        };
+        let lacks = || {
+            StoreError::refused(&self.parameters.0, "is a row without its moments", "ask for a newer state")
+        };
+        let ScratchFile(path) = file.ok_or_else(lacks)?;
+        let opened = File::open(path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(4 * before as u64))?;
+            Ok(file)
+        });
+        Ok((path, opened.map_err(|error| StoreError::io(path, &error).advise(ADVICE))?))
     }
 
     /// Writes the bytes of one of its vectors to `to`; they are not checked.
     pub(crate) fn copy(&self, vector: StateVector, to: &mut dyn Write) -> io::Result<()> {
-        let place = VECTORS.iter().position(|held| *held == vector);
-        let place = place.ok_or_else(|| damaged("no such vector is in a file"))? as u64;
+        let (_, file) = self.open(vector).map_err(io::Error::other)?;
         let bytes = 4 * self.shard.size.coefficients as u64;
-        let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(place * bytes))?;
         let copied = io::copy(&mut file.take(bytes), to)?;
         if copied == bytes { Ok(()) } else { Err(damaged("a row is cut short")) }
     }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
-impl Drop for RowFile {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         // What stays is dropped with the directory at the next start.
-        let _ = files::remove(&self.path);
-    }
-}
-
-impl fmt::Debug for RowFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowFile")
-            .field("path", &self.path)
-            .field("shard", &self.shard)
-            .finish_non_exhaustive()
+        let _ = files::remove(&self.0);
     }
 }
 
@@ -185,21 +210,28 @@ mod tests {
         assert_eq!(copied, muster_core::state::real_bytes(&state.first));
 
         let second = file.clone();
+        let alone = file.without_moments();
         drop(file);
-        assert!(second.path().is_file());
-        let path = second.path().to_owned();
+        let count = || fs::read_dir(home.at(ROWS)).unwrap().count();
+        assert_eq!(count(), 2);
+        let path = second.parameters.0.clone();
         let whole = fs::read(&path).unwrap();
         for forged in [&whole[..whole.len() - 1], &[&[whole[0] ^ 1], &whole[1..]].concat()] {
             fs::write(&path, forged).unwrap();
             let error = second.load(ShardId(1)).unwrap_err();
             assert!(error.kind() != Kind::Missing && error.to_string().contains(".row"), "{error}");
         }
+        fs::write(&path, whole).unwrap();
         drop(second);
-        assert!(!path.exists());
+        assert_eq!(count(), 1);
+        assert_eq!(alone.load_parameters(ShardId(1)).unwrap().parameters, state.parameters);
+        assert_eq!(alone.load(ShardId(1)).unwrap_err().kind(), Kind::Refused);
+        drop(alone);
+        assert_eq!(count(), 0);
         // What a killed process left is gone with the next one.
         std::mem::forget(put(&state).unwrap());
-        assert_eq!(fs::read_dir(home.at(ROWS)).unwrap().count(), 1);
+        assert_eq!(count(), 2);
         home.row_files().unwrap();
-        assert_eq!(fs::read_dir(home.at(ROWS)).unwrap().count(), 0);
+        assert_eq!(count(), 0);
     }
 }
