@@ -13,7 +13,8 @@ same order, optimiser, schedule and initial scale. Seeds change the draw of para
 Bytes are tokens. The text is on every machine that has built Muster: the Rust sources of the crates of `Cargo.lock` that
 cargo has unpacked, and the library of the Python that runs this script, half of each. Whole crates and modules are held
 out. Its digest is printed, since losses on other text are other losses. Rows are chosen by the bytes before a window: a
-table made here of a mixture of unigrams with equal shares.
+table made here of a mixture of unigrams with equal shares. Beside the loss of the best row stands that of the two best,
+mixed as `muster generate --ask 2` mixes them.
 
 Exits with 1 where the mean of a mixture is above that of the dense model.
 """
@@ -162,7 +163,7 @@ def train(program, folder, name, seed, more):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     last = lines[-1]
     print(f"  {name:20} seed {seed}: {last['held_out']:.4f}, {last['parameters'] / 1e6:.2f} M parameters, "
-          f"{last['seconds']:.0f} s; " + " ".join(f"{line['round']}:{line['held_out']:.3f}" for line in lines[:-1]), flush=True)
+          f"{last['seconds']:.0f} s; " + (f"two rows mixed {last['mixed']:.4f}; " if last["mixed"] else "") + " ".join(f"{line['round']}:{line['held_out']:.3f}" for line in lines[:-1]), flush=True)
     return last
 
 
@@ -202,6 +203,9 @@ def main():
         spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
         print(f"  {name:26} {statistics.mean(losses):7.4f} {spread:7.4f}   {lasts[0]['parameters'] / 1e6:7.2f} M "
               f"{statistics.mean(last['seconds'] for last in lasts):8.0f}")
+        if lasts[0]["mixed"]:
+            mixed = [last["mixed"] for last in lasts]
+            print(f"  {'the same, two rows mixed':26} {statistics.mean(mixed):7.4f}")
     mean = {name: statistics.mean(last["held_out"] for last in lasts) for name, lasts in found.items()}
     missed = [environment.verdict(f"held-out loss of the {name}", f"{mean[name]:.4f}", f"at most dense, {mean['dense']:.4f}",
                                   mean[name] <= mean["dense"], not arguments.quick)

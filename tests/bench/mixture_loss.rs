@@ -4,7 +4,8 @@
 //! `bench-mixture-loss RUN.toml TRAIN HELD_OUT [name=value …]`: settings as `muster run new` takes them, text as bytes.
 //! Names: `seed`; `rows`, `branch` (the round before which the one row becomes `rows` rows) and `table` (a file: for each
 //! row 256 integers, then its bias); `route_tokens`; `held`, windows of the held-out text; `every`, rounds between two
-//! lines; `threads`. Each line of the output is JSON: the round, the mean loss of its leaves, the held-out loss, seconds.
+//! lines; `threads`. Each line of the output is JSON: the round, the mean loss of its leaves, the held-out loss, seconds; the last
+//! one of several rows has the held-out loss of the two best rows mixed (CALL-14) as well.
 //!
 //! A path is the trunk and one row: to the arithmetic a mixture of one row. Every path has a state of its own, and the
 //! trunks of all states have the same bits, because all take the same update of the trunk, whose norm, step and exponents
@@ -36,6 +37,8 @@ const BUCKETS: usize = 256;
 /// Windows that are drawn for each window of a row, and each row: if all of them were another row's, the leaf would be
 /// short.
 const CANDIDATES: u32 = 64;
+/// What a nat is in the scores of the table.
+const NAT: f64 = 256.0;
 
 fn main() -> ExitCode {
     match train(std::env::args().skip(1)) {
@@ -61,8 +64,10 @@ fn train(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
     for round in 0..run.manifest.training.rounds {
         let loss = run.round(round);
         if (round + 1) % options.every == 0 || round + 1 == run.manifest.training.rounds {
+            let last = round + 1 == run.manifest.training.rounds;
+            let mixed = (last && run.paths.len() > 1).then(|| run.evaluate_mixed());
             let line = json!({
-                "round": round + 1, "loss": loss, "held_out": run.evaluate(), "rows": run.paths.len(),
+                "round": round + 1, "loss": loss, "held_out": run.evaluate(), "rows": run.paths.len(), "mixed": mixed,
                 "parameters": run.held(), "seconds": begun.elapsed().as_secs_f64(),
             });
             println!("{line}");
@@ -127,11 +132,13 @@ impl Table {
         Ok(Self(table))
     }
 
-    fn row(&self, before: &[u32]) -> usize {
+    /// The rows with their scores, the best first, the lowest row among equals.
+    fn ranked(&self, before: &[u32]) -> Vec<(usize, i64)> {
         let score =
             |row: &[i64]| row[BUCKETS] + before.iter().map(|t| row[*t as usize % BUCKETS]).sum::<i64>();
-        let scores = self.0.iter().map(|row| score(row));
-        scores.enumerate().rev().max_by_key(|(_, score)| *score).map_or(0, |(row, _)| row)
+        let mut ranked: Vec<(usize, i64)> = self.0.iter().map(|row| score(row)).enumerate().collect();
+        ranked.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
+        ranked
     }
 }
 
@@ -151,11 +158,16 @@ impl Text {
 
     /// The row of a window, by what stands before it.
     fn row(&self, index: u64) -> usize {
-        let Some(table) = &self.table else { return 0 };
-        let Some(before) = index.checked_sub(1) else { return table.row(&[]) };
+        self.ranked(index).first().map_or(0, |(row, _)| *row)
+    }
+
+    /// All rows with their scores, the best first.
+    fn ranked(&self, index: u64) -> Vec<(usize, i64)> {
+        let Some(table) = &self.table else { return Vec::new() };
+        let Some(before) = index.checked_sub(1) else { return table.ranked(&[]) };
         let before = self.window(before);
         let end = self.sequence as usize;
-        table.row(&before[end.saturating_sub(self.route_tokens)..end])
+        table.ranked(&before[end.saturating_sub(self.route_tokens)..end])
     }
 }
 
@@ -280,6 +292,34 @@ impl Run {
         // The mean over no windows is no number.
         let paths = self.paths.iter().zip(&windows).filter(|(_, windows)| !windows.is_empty());
         paths.map(of_row).sum::<f64>() / self.held_out.len() as f64
+    }
+
+    /// The held-out loss of the logits of the two best rows, averaged by their scores.
+    fn evaluate_mixed(&mut self) -> f64 {
+        let (vocabulary, length) =
+            (self.manifest.model.vocabulary as usize, self.held_text.sequence as usize);
+        let (mut sum, mut count) = (0.0, 0);
+        for index in self.held_out.clone() {
+            let window = self.held_text.window(index);
+            let best: Vec<(usize, i64)> = self.held_text.ranked(index).into_iter().take(2).collect();
+            let top = best.first().map_or(0, |(_, score)| *score);
+            let weight = |score: i64| ((score - top) as f64 / NAT).exp();
+            let all: f64 = best.iter().map(|(_, score)| weight(*score)).sum();
+            let mut mixed = vec![0.0; length * vocabulary];
+            for (row, score) in &best {
+                let (state, tokens) = (&self.paths[*row], &window[..length]);
+                let logits = self.exact.logits(&self.manifest, state, tokens, length).expect("a decoder");
+                let share = weight(*score) / all;
+                mixed.iter_mut().zip(logits).for_each(|(sum, logit)| *sum += share * f64::from(logit));
+            }
+            for (logits, next) in mixed.chunks(vocabulary).zip(&window[1..]) {
+                let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let all: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
+                sum += most + all.ln() - logits[*next as usize];
+                count += 1;
+            }
+        }
+        sum / f64::from(count)
     }
 
     /// Parameters that all paths have together: the trunk once.

@@ -40,9 +40,13 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     defined(archive.manifest.profile)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
+    let fits = |need: memory::Need| memory::check(need).map_err(Failure::arithmetic);
+    fits(memory::hosting(&archive.manifest, threads))?;
     let mut work = ReplayFolder::open(&work_folder(folder, replaying), replaying)?;
-    let need = if work.is_some() { memory::hosting } else { memory::following };
-    memory::check(need(&archive.manifest, threads)).map_err(Failure::arithmetic)?;
+    if work.is_none() {
+        // Without a folder all rows are in memory.
+        fits(memory::following(&archive.manifest, threads))?;
+    }
     let kept = work.as_ref().and_then(ReplayFolder::progress);
     let sample = sample(replaying, kept.as_ref().and_then(|progress| progress.sample))?;
     let plan = Plan { threads, path: replaying.path, sample };
