@@ -172,7 +172,9 @@ impl Maker {
             results.push(signed.next());
             seconds.extend(signed);
         }
-        self.home.save_update(view.round(), &update, &view.shard_steps()).expect("room");
+        self.home
+            .save_update(self.ledger.layout(), view.round(), &update, &view.shard_steps())
+            .expect("room");
         self.arithmetic.apply(&manifest, &mut self.state, &update);
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().expect("frozen") };
         let echoes = [10, 11].map(|number| identity(number).sign(run, &echo));
@@ -279,7 +281,7 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     let mut update = maker.home.load_update(maker.ledger.layout(), Round(3)).expect("kept");
     update.values[0] += 1.0;
     let steps = [ShardStep { shard: ShardId::TRUNK, round: Round(3) }];
-    maker.home.save_update(Round(3), &update, &steps).expect("room");
+    maker.home.save_update(maker.ledger.layout(), Round(3), &update, &steps).expect("room");
     let wrong =
         to_the_end(Replay::begin(&archive, &plan).expect("arithmetic")).expect_err("another aggregate");
     assert!(wrong.to_string().contains("round 3, part"), "{wrong}");

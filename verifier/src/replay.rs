@@ -41,7 +41,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
     let fits = |need: memory::Need| memory::check(need).map_err(Failure::arithmetic);
-    fits(memory::hosting(&archive.manifest, threads))?;
+    fits(memory::replaying(&archive.manifest, threads))?;
     let mut work = ReplayFolder::open(&work_folder(folder, replaying), replaying)?;
     if work.is_none() {
         // Without a folder all rows are in memory.

@@ -211,18 +211,22 @@ mod tests {
         let state = exact.initial(&manifest, &[]);
         home.save_state(Round(0), &state, &state.roots()).unwrap();
         let layout = Layout::of(&manifest.model);
-        let (values, blocks) = (layout.parameters(), layout.blocks().len());
-        let mut open = |values, blocks| {
-            let mut update = Update::whole(&layout, vec![1.0; values]);
-            update.present.resize(blocks, true);
-            let step = ShardStep { shard: ShardId::TRUNK, round: Round(0) };
-            home.save_update(Round(0), &update, &[step]).unwrap();
+        let step = ShardStep { shard: ShardId::TRUNK, round: Round(0) };
+        let mut open = |layout: &Layout| {
+            let update = Update::whole(layout, vec![1.0; layout.parameters()]);
+            home.save_update(layout, Round(0), &update, &[step]).unwrap();
             Checkpoint::open(directory.path(), None, &mut exact)
         };
-        assert_eq!(open(values, blocks).unwrap().round, Round(1));
-        for (values, blocks) in [(values - 1, blocks), (values + 1, blocks), (values, blocks - 1), (0, 0)] {
-            let failure = open(values, blocks).err().unwrap();
-            assert!(failure.message.contains("the aggregate of round 0 is of another model"), "{failure}");
+        assert_eq!(open(&layout).unwrap().round, Round(1));
+        for (layers, hidden) in [(1, 0), (0, 1)] {
+            let mut model = manifest.model.clone();
+            (model.layers, model.hidden) = (model.layers + layers, model.hidden + hidden);
+            let failure = open(&Layout::of(&model)).err().unwrap();
+            assert!(failure.message.contains("0.update: is damaged (it has another length)"), "{failure}");
         }
+        let mut update = Update::whole(&layout, vec![1.0; layout.parameters()]);
+        update.present.pop();
+        let error = home.save_update(&layout, Round(0), &update, &[step]).unwrap_err();
+        assert!(error.to_string().contains("a shard of the aggregate does not come"), "{error}");
     }
 }

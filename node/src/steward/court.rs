@@ -153,16 +153,17 @@ impl Court {
     /// # Errors
     /// What the disk reports.
     pub(super) fn exhibit_round(&self, round: Round, parts: &[(Part, Vec<Block>)]) -> Result<(), StoreError> {
-        let mut update = None;
+        // A shard at a time: parts come in order of their blocks.
+        let mut update = Update::default();
         for (part, blocks) in parts {
             // It may be owed twice, for two convicts, and the aggregate be gone by then.
             if part_exhibit(self.home.path(), round, *part)?.is_some() {
                 continue;
             }
-            let update: &Update = match &mut update {
-                Some(update) => update,
-                none => none.insert(self.home.load_update(&self.layout, round)?),
-            };
+            let shard = blocks.first().and_then(|block| self.layout.shard_of(*block));
+            if let Some(shard) = shard.filter(|shard| update.shards != [*shard]) {
+                update = self.home.load_update_of(&self.layout, round, shard)?;
+            }
             let values = blocks.iter().filter_map(|block| update.block(&self.layout, *block));
             let values: Vec<f32> = values.flatten().copied().collect();
             self.home.save_part_exhibit(round, *part, &values)?;

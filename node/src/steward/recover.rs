@@ -12,7 +12,7 @@ use muster_core::messages::record::{Ban, Body};
 use muster_core::sign::Identity;
 use muster_replica::{HeldState, Replica, memory};
 use muster_store::dataset::Dataset;
-use muster_store::error::StoreError;
+use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::rows::{RowFiles, Rows};
@@ -127,6 +127,20 @@ fn read_ledger(
     }
 }
 
+/// Why a start leads to no replica.
+enum Unbuilt {
+    /// The disk.
+    Store(StoreError),
+    /// Anything else, in words.
+    Wrong(String),
+}
+
+impl From<StoreError> for Unbuilt {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 struct Recovery<'a> {
     home: &'a Home,
     manifest: &'a Arc<Manifest>,
@@ -152,14 +166,17 @@ impl Recovery<'_> {
         for start in starts.into_iter().chain(later).map(Some).chain([None]) {
             match self.rebuild(ledger, start) {
                 Ok(replica) => return Ok(replica),
-                Err(failure) => why = failure.message,
+                // Another start would need less room, and leave out states that are asked for.
+                Err(Unbuilt::Store(error)) if error.kind() == Kind::Full => return Err(error.into()),
+                Err(Unbuilt::Store(error)) => why = error.to_string(),
+                Err(Unbuilt::Wrong(what)) => why = what,
             }
         }
         let round = ledger.next_round();
         Err(Failure::environment(format!("the state before round {round} cannot be computed again: {why}")))
     }
 
-    fn rebuild(&self, ledger: &Ledger, start: Option<Round>) -> Outcome<Replica> {
+    fn rebuild(&self, ledger: &Ledger, start: Option<Round>) -> Result<Replica, Unbuilt> {
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let Machine { threads, path, .. } = self.machine;
         let mut replica = match start {
@@ -168,7 +185,7 @@ impl Recovery<'_> {
             }
             None => Replica::genesis(manifest, dataset, threads, path),
         }
-        .map_err(|misuse| Failure::environment(misuse.to_string()))?;
+        .map_err(|misuse| Unbuilt::Wrong(misuse.to_string()))?;
         if let Some(files) = &self.row_files {
             replica = replica.with_row_files(files.clone())?;
         }
@@ -182,9 +199,7 @@ impl Recovery<'_> {
         // The files may be damaged or of another machine: the ledger alone says which state is the run's.
         if ledger.stage() != Stage::Empty && replica.roots() != ledger.state() {
             let (found, sealed) = (replica.roots().root(), ledger.state().root());
-            return Err(Failure::environment(format!(
-                "the files in updates/ give {found}, sealed is {sealed}"
-            )));
+            return Err(Unbuilt::Wrong(format!("the files in updates/ give {found}, sealed is {sealed}")));
         }
         Ok(replica)
     }

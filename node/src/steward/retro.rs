@@ -194,13 +194,14 @@ impl Court {
         let inputs = self.clone().inputs(&job.others, &state, patience).await?;
         let court = self.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let applied = court.home.load_update(&court.layout, job.view.round()).ok()?;
-            let without = court.without(&job.view, &inputs)?;
             // The largest of any shard: the trunk, which everybody trains, would dilute what was done to a row. What was
             // held back harms nobody.
-            let shards = applied.shards.iter().filter(|shard| !job.kept_out.contains(shard));
-            let harms = shards.map(|shard| court.shard_harm(*shard, &applied, &without));
-            Some(harms.fold(0.0, f64::max))
+            let shards = job.view.open_shards(&court.layout);
+            let mut harms = shards.into_iter().filter(|shard| !job.kept_out.contains(shard)).map(|shard| {
+                let applied = court.home.load_update_of(&court.layout, job.view.round(), shard).ok()?;
+                Some(court.shard_harm(shard, &applied, &court.without(&job.view, &inputs, shard)?))
+            });
+            harms.try_fold(0.0, |most, harm| Some(f64::max(most, harm?)))
         });
         task.await.ok().flatten()
     }
@@ -244,16 +245,16 @@ impl Court {
         movement(pairs.flatten())
     }
 
-    /// The aggregate of a round from these contributions alone; zero in parts that none of them counts in.
-    fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>) -> Option<Update> {
+    /// A shard of the aggregate of a round from these contributions alone; zero in parts that none of them counts in.
+    fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>, shard: ShardId) -> Option<Update> {
         let layout = &self.layout;
-        let mut values = Update::empty(layout, view.open_shards(layout));
+        let mut values = Update::empty(layout, [shard]);
         let commitment = |slot: Slot| view.commitment(slot);
         let input = |slot: Slot, block: Block| inputs.get(&slot)?.get(layout.block(block)?.range.clone());
         for ((plan, result), sealed) in view.parts().iter().zip(view.results()?).zip(view.inputs()) {
             let mut left = Bitmap::default();
             sealed.slots().filter(|slot| inputs.contains_key(slot)).for_each(|slot| left.insert(slot));
-            if result.is_none() || left.is_empty() {
+            if plan.shard != shard || result.is_none() || left.is_empty() {
                 continue;
             }
             let reduced = reduce(&self.manifest, layout, &plan.blocks, &left, commitment, input)?;

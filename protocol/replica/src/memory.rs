@@ -57,10 +57,23 @@ pub fn following(manifest: &Manifest, threads: usize) -> Need {
     holding(manifest, threads, all, vectors(all, rounds(manifest, ROUNDS)))
 }
 
-/// What a steward takes, or a replay: of several rows one is in memory, and of results those of two rounds.
+/// What a steward takes: of several rows one is in memory, and of results those of two rounds.
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
-    let results = vectors(manifest.model.all_parameters(), rounds(manifest, ROUNDS_BEFORE_DISK));
-    holding(manifest, threads, manifest.model.parameters(), results)
+    paging(manifest, threads, ROUNDS_BEFORE_DISK)
+}
+
+/// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait.
+pub fn replaying(manifest: &Manifest, threads: usize) -> Need {
+    paging(manifest, threads, manifest.model.lag() as usize + 1)
+}
+
+fn paging(manifest: &Manifest, threads: usize, aggregates: usize) -> Need {
+    let all = manifest.model.all_parameters();
+    let need =
+        holding(manifest, threads, manifest.model.parameters(), vectors(all, rounds(manifest, aggregates)));
+    // Rows that are drawn separately are made in memory, before they go to the disk.
+    let drawn = if manifest.model.rows_after(0) > 1 { vectors(all, 4) } else { 0 };
+    Need { model: need.model.max(drawn), ..need }
 }
 
 /// As many, or all rounds of the run.

@@ -90,7 +90,7 @@ impl Offers {
     /// As [`Self::keep`].
     pub fn keep_now(&self) -> Result<(), StoreError> {
         let _one = lock(&self.writing);
-        let (head, offer) = {
+        let (head, offer, copy) = {
             let replica = lock(&self.replica);
             let (round, roots) = (replica.round(), replica.roots());
             if self.has(round) {
@@ -99,13 +99,17 @@ impl Offers {
             (
                 OfferHead::of(round, replica.state(), &replica.held_state().rows, roots),
                 StateOffer { round, roots: roots.clone() },
+                // Where rows are on the disk, what is in memory is small beside them, and they take long to copy.
+                (!replica.held_state().rows.is_empty()).then(|| replica.state().clone()),
             )
         };
-        let whole = self.missed.load(Ordering::Relaxed).then(|| lock(&self.replica));
-        let written = self.home.save_offer(&head, &mut |vector, values| match &whole {
-            Some(replica) => read(replica, offer.round, vector, values),
+        let lacks_copy = copy.is_none() && self.missed.load(Ordering::Relaxed);
+        let whole = lacks_copy.then(|| lock(&self.replica));
+        let written = self.home.save_offer(&head, &mut |vector, values| match (&copy, &whole) {
+            (Some(state), _) => bytes(state, vector, values),
+            (None, Some(replica)) => read(replica, offer.round, vector, values),
             // Locked for a piece at a time: whoever computes need not wait for the disk.
-            None => read(&lock(&self.replica), offer.round, vector, values),
+            (None, None) => read(&lock(&self.replica), offer.round, vector, values),
         })?;
         drop(whole);
         self.missed.store(!written, Ordering::Relaxed);
@@ -166,10 +170,11 @@ impl Offers {
 
 /// Bytes of some values of what the replica has in memory of its state; none once it is before another round.
 fn read(replica: &Replica, round: Round, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
-    if replica.round() != round {
-        return None;
-    }
-    let State { parameters, first, second, .. } = replica.state();
+    if replica.round() == round { bytes(replica.state(), vector, values) } else { None }
+}
+
+fn bytes(state: &State, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
+    let State { parameters, first, second, .. } = state;
     let of = match vector {
         StateVector::Parameters => parameters,
         StateVector::First => first,

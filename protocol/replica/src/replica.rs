@@ -237,9 +237,11 @@ impl Replica {
         let rows: Vec<Row> =
             self.wanted_of(self.manifest.model.rows()).into_iter().filter_map(ShardId::row).collect();
         let Self { manifest, arithmetic, held, stopwatch, row_files, .. } = self;
-        let row_files = row_files.as_ref();
+        let (row_files, next) = (row_files.as_ref(), self.round.next());
+        // Until the step is taken whole, the state is that of no round: nobody writes it down.
+        self.round = Round(u32::MAX);
         held.advance(Stepper { manifest, arithmetic, row_files, stopwatch }, &rows, updates)?;
-        self.round = self.round.next();
+        self.round = next;
         if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.held.roots.shards.len()) {
             self.held.roots = sealed.overlaid(&self.held.roots, self.held.shards());
         }

@@ -127,7 +127,7 @@ fn a_state_with_rows_on_the_disk_is_written_read_and_offered() {
         let whole = update(&layout, round, &all);
         let steps: Vec<ShardStep> =
             all.iter().map(|shard| ShardStep { shard: *shard, round: Round(round) }).collect();
-        home.save_update(Round(round), &whole, &steps).unwrap();
+        home.save_update(&layout, Round(round), &whole, &steps).unwrap();
         let steps = home.load_steps(&layout, Round(round)).unwrap();
         assert_eq!(memory.apply([Ok(&whole)], None).unwrap(), disk.apply(steps, None).unwrap());
     }

@@ -16,7 +16,7 @@ use crate::error::{Kind, Result, StoreError};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
 use crate::states::{load_whole, rounds, state_file};
-use crate::updates::{self, update_path};
+use crate::updates::{self, AggregateFile, update_path};
 
 /// The bytes of a file.
 ///
@@ -98,8 +98,7 @@ pub fn has_aggregate(folder: &Path, round: Round) -> bool {
 /// # Errors
 /// [`Kind::Corrupt`]; what the system reports.
 pub fn aggregate(folder: &Path, layout: &Layout, round: Round) -> Result<Option<Update>> {
-    let path = update_path(&folder.join(UPDATES), round);
-    present(updates::aggregate(&path, layout, round, &|_| true).map(|(update, _)| update))
+    present(AggregateFile::open(&folder.join(UPDATES), layout, round).and_then(AggregateFile::all))
 }
 
 /// What the Outcome of a round applied, of its own aggregate and of earlier ones, shard by shard; none where its own is not

@@ -1,14 +1,18 @@
 //! Aggregates by round: `updates/<round>.update`, written and read shard by shard.
+//!
+//! A file begins with the length of its head and the head behind a checksum: the steps of the round's Outcome, and of each
+//! shard its number and a checksum of what stands for it behind the head, the values and a byte for each block.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use borsh::BorshDeserialize;
-use muster_core::codec::encode;
+use borsh::{BorshDeserialize, BorshSerialize};
+use muster_core::codec::{decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Block, Digest, Round, ShardId};
-use muster_core::layout::Layout;
+use muster_core::layout::{Layout, ShardRange};
+use muster_core::limits::SHARDS;
 use muster_core::state::{ShardStep, Update, real_bytes};
 
 use crate::error::{Result, StoreError};
@@ -17,19 +21,24 @@ use crate::home::{Home, UPDATES};
 use crate::states::{ADVICE, rounds};
 use crate::vectors::{PIECE, damaged, read_reals};
 
+/// Bytes of a head at most, checksum included: far more than that of as many shards as there can be.
+const HEAD_BYTES: u64 = 128 * SHARDS as u64;
+
 impl Home {
     /// Keeps the aggregate of a round, and which steps its Outcome takes: some may be by earlier aggregates, and some of
     /// this one by later Outcomes.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn save_update(&self, round: Round, update: &Update, steps: &[ShardStep]) -> Result<()> {
-        let before = encode(&(steps, &update.shards, 4 * update.values.len() as u32));
-        let after = encode(&update.present);
-        self.write_update(round, (before.len() + 4 * update.values.len() + after.len()) as u64, &|take| {
-            take(&before)?;
-            update.values.chunks(PIECE).try_for_each(|piece| take(&real_bytes(piece)))?;
-            take(&after)
+    /// [`crate::error::Kind::Full`]; [`crate::error::Kind::Refused`] when it is of another model; what the system reports.
+    pub fn save_update(
+        &self,
+        layout: &Layout,
+        round: Round,
+        update: &Update,
+        steps: &[ShardStep],
+    ) -> Result<()> {
+        self.write_update(layout, round, &update.shards, steps, &|id, take| {
+            update.shard(layout, id).map(|(values, present)| take(values, present))
         })
     }
 
@@ -45,31 +54,47 @@ impl Home {
         steps: &[ShardStep],
         shard: &dyn Fn(ShardId) -> Option<Update>,
     ) -> Result<()> {
-        let ranges = || shards.iter().filter_map(|id| layout.shard(*id));
-        let bytes = 4 * ranges().map(|range| range.coefficients.len()).sum::<usize>();
-        let blocks: usize = ranges().map(|range| range.blocks.len()).sum();
-        let before = encode(&(steps, shards, bytes as u32));
-        // A list has its length before it, and a mark is a byte.
-        self.write_update(round, (before.len() + bytes + 4 + blocks) as u64, &|take| {
-            take(&before)?;
-            let mut present = Vec::with_capacity(blocks);
-            for id in shards {
-                let own = shard(*id).filter(|own| own.shards == [*id] && own.fits(layout));
-                let own = own.ok_or_else(|| damaged("a shard of the aggregate does not come"))?;
-                own.values.chunks(PIECE).try_for_each(|piece| take(&real_bytes(piece)))?;
-                present.extend(own.present);
-            }
-            take(&encode(&present))
+        self.write_update(layout, round, shards, steps, &|id, take| {
+            let own = shard(id).filter(|own| own.shards == [id] && own.fits(layout))?;
+            Some(take(&own.values, &own.present))
         })
     }
 
     fn write_update(
         &self,
+        layout: &Layout,
         round: Round,
-        bytes: u64,
-        pieces: &dyn Fn(files::Take<'_>) -> io::Result<()>,
+        shards: &[ShardId],
+        steps: &[ShardStep],
+        shard: &dyn Fn(ShardId, Take<'_>) -> Option<io::Result<()>>,
     ) -> Result<()> {
-        files::write_sealed_pieces(&self.update_path(round), Care::Durable, &name(round), bytes, pieces)
+        let path = self.update_path(round);
+        files::write(&path, Care::Durable, |file| {
+            let lacks = || damaged("a shard of the aggregate does not come");
+            let mut head = Head { steps: steps.to_vec(), shards: Vec::with_capacity(shards.len()) };
+            for id in shards {
+                let mut sum = None;
+                shard(*id, &mut |values, present| {
+                    sum = Some(checksum(round, values, present));
+                    Ok(())
+                })
+                .ok_or_else(lacks)??;
+                head.shards.push((*id, sum.ok_or_else(lacks)?));
+            }
+            let head = files::seal(&name(round), &encode(&head));
+            file.write_all(&(head.len() as u64).to_le_bytes())?;
+            file.write_all(&head)?;
+            for id in shards {
+                let mut write = |values: &[f32], present: &[bool]| {
+                    values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))?;
+                    file.write_all(&marks(present))
+                };
+                shard(*id, &mut write).ok_or_else(lacks)??;
+            }
+            Ok(())
+        })?;
+        // What cannot be read again would be missed at the next start only.
+        AggregateFile::open(&self.at(UPDATES), layout, round).map(drop)
     }
 
     /// The aggregate of a round.
@@ -77,7 +102,15 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_update(&self, layout: &Layout, round: Round) -> Result<Update> {
-        aggregate(&self.update_path(round), layout, round, &|_| true).map(|(update, _)| update)
+        AggregateFile::open(&self.at(UPDATES), layout, round)?.all()
+    }
+
+    /// One shard of it.
+    ///
+    /// # Errors
+    /// As [`Self::load_update`].
+    pub fn load_update_of(&self, layout: &Layout, round: Round, shard: ShardId) -> Result<Update> {
+        AggregateFile::open(&self.at(UPDATES), layout, round)?.shard(shard)
     }
 
     /// What the Outcome of a round applied to one shard, of its own aggregate or of an earlier one.
@@ -106,13 +139,10 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Corrupt`] for a file that is no aggregate; what the system reports.
     pub fn read_update_block(&self, layout: &Layout, round: Round, block: Block) -> Result<Option<Vec<u8>>> {
-        let path = self.update_path(round);
-        let mut file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(|error| StoreError::io(&path, &error))?,
-        };
-        let read = read_block(&mut file, layout, block);
-        read.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))
+        match AggregateFile::open(&self.at(UPDATES), layout, round) {
+            Err(error) if error.kind() == crate::error::Kind::Missing => Ok(None),
+            file => file?.block(block),
+        }
     }
 
     /// Rounds whose aggregates are kept, in order.
@@ -137,6 +167,9 @@ impl Home {
     }
 }
 
+/// What takes the values and marks of a shard.
+type Take<'a> = &'a mut dyn FnMut(&[f32], &[bool]) -> io::Result<()>;
+
 /// Where the aggregate of a round is in a directory of aggregates.
 pub(crate) fn update_path(directory: &Path, round: Round) -> PathBuf {
     directory.join(format!("{round}.update"))
@@ -146,111 +179,151 @@ fn name(round: Round) -> String {
     format!("update {round}")
 }
 
-/// What an aggregate's file begins with: the steps of its Outcome, and its shards.
+fn marks(present: &[bool]) -> Vec<u8> {
+    present.iter().copied().map(u8::from).collect()
+}
+
+/// As [`files::checksum`] has it, of the bytes of a shard.
+fn checksum(round: Round, values: &[f32], present: &[bool]) -> Digest {
+    let bytes = (4 * values.len() + present.len()) as u64;
+    let sum = Hasher::new(Domain::FILE).part(name(round).as_bytes()).bulk(&bytes.to_le_bytes());
+    let sum = values.chunks(PIECE).fold(sum, |sum, piece| sum.bulk(&real_bytes(piece)));
+    sum.bulk(&marks(present)).finish()
+}
+
+/// What an aggregate's file begins with: the steps of its Outcome; its shards, in order, each with its checksum.
+#[derive(BorshSerialize, BorshDeserialize)]
 struct Head {
     steps: Vec<ShardStep>,
-    shards: Vec<ShardId>,
+    shards: Vec<(ShardId, Digest)>,
 }
 
-impl Head {
-    fn read(file: &mut impl Read, layout: &Layout) -> io::Result<Self> {
-        let (steps, shards, bytes) = <(Vec<ShardStep>, Vec<ShardId>, u32)>::deserialize_reader(file)?;
-        let head = Self { steps, shards };
-        // Compared before memory is taken for it.
-        if head.values(layout)?.checked_mul(4) != Some(bytes as usize) {
-            return Err(damaged("it is of another model"));
+/// The file of an aggregate.
+pub(crate) struct AggregateFile<'a> {
+    path: PathBuf,
+    file: File,
+    layout: &'a Layout,
+    round: Round,
+    head: Head,
+    /// Bytes before the first shard.
+    begin: u64,
+}
+
+impl<'a> AggregateFile<'a> {
+    pub(crate) fn open(directory: &Path, layout: &'a Layout, round: Round) -> Result<Self> {
+        let path = update_path(directory, round);
+        let opened = File::open(&path).and_then(|mut file| {
+            let (head, begin) = read_head(&mut file, layout, round)?;
+            Ok((file, head, begin))
+        });
+        let (file, head, begin) = opened.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
+        Ok(Self { path, file, layout, round, head, begin })
+    }
+
+    /// All of it.
+    pub(crate) fn all(mut self) -> Result<Update> {
+        let mut all = Update::default();
+        for id in self.head.shards.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Update { mut shards, mut values, mut present, .. } = self.shard(id)?;
+            all.shards.append(&mut shards);
+            all.values.append(&mut values);
+            all.present.append(&mut present);
         }
-        Ok(head)
+        Ok(all)
     }
 
-    fn values(&self, layout: &Layout) -> io::Result<usize> {
-        let sizes = self.shards.iter().map(|id| layout.shard(*id).map(|range| range.coefficients.len()));
-        let values: Option<usize> = sizes.sum();
-        values
-            .filter(|_| self.shards.is_sorted_by(|a, b| a < b))
-            .ok_or_else(|| damaged("it is of another model"))
+    fn shard(&mut self, id: ShardId) -> Result<Update> {
+        let read = self.read_shard(id);
+        read.map_err(|error| StoreError::io(&self.path, &error).advise(ADVICE))
     }
-}
 
-/// Reads some shards of an aggregate, and which steps its Outcome takes. The checksum is that of the whole file.
-pub(crate) fn aggregate(
-    path: &Path,
-    layout: &Layout,
-    round: Round,
-    wanted: &dyn Fn(ShardId) -> bool,
-) -> Result<(Update, Vec<ShardStep>)> {
-    let read = File::open(path).and_then(|file| read_aggregate(file, layout, round, wanted));
-    read.map_err(|error| StoreError::io(path, &error).advise(ADVICE))
-}
+    fn read_shard(&mut self, id: ShardId) -> io::Result<Update> {
+        let (first, range, sum) =
+            self.find(id).ok_or_else(|| damaged("it lacks a shard that takes a step"))?;
+        let (coefficients, blocks) = (range.coefficients.len(), range.blocks.len());
+        self.file.seek(SeekFrom::Start(first))?;
+        let mut file = BufReader::new(&mut self.file);
+        let values = read_reals(&mut file, coefficients)?;
+        let mut present = vec![0; blocks];
+        file.read_exact(&mut present)?;
+        let present: Vec<bool> = present.into_iter().map(|mark| mark != 0).collect();
+        if checksum(self.round, &values, &present) != sum {
+            return Err(damaged("its checksum does not fit"));
+        }
+        Ok(Update { shards: vec![id], values, present, late: Vec::new() })
+    }
 
-fn read_aggregate(
-    mut file: File,
-    layout: &Layout,
-    round: Round,
-    wanted: &dyn Fn(ShardId) -> bool,
-) -> io::Result<(Update, Vec<ShardStep>)> {
-    let bytes = file.metadata()?.len().saturating_sub(32);
-    let mut sum = [0; 32];
-    file.read_exact(&mut sum)?;
-    let mut file = Summing::new(BufReader::new(file), round, bytes);
-    let Head { steps, shards } = Head::read(&mut file, layout)?;
-    let mut update = Update::default();
-    for id in &shards {
-        let values = layout.shard(*id).map_or(0, |range| range.coefficients.len());
-        if wanted(*id) {
-            update.shards.push(*id);
-            update.values.append(&mut read_reals(&mut file, values)?);
-        } else {
-            let passed = io::copy(&mut (&mut file).take(4 * values as u64), &mut io::sink())?;
-            if passed != 4 * values as u64 {
-                return Err(damaged("it is cut short"));
+    /// Where a shard begins, how large it is, and its checksum.
+    fn find(&self, id: ShardId) -> Option<(u64, &'a ShardRange, Digest)> {
+        let mut first = self.begin;
+        for (held, sum) in &self.head.shards {
+            let range = self.layout.shard(*held)?;
+            if *held == id {
+                return Some((first, range, *sum));
             }
+            first += shard_bytes(range);
         }
+        None
     }
-    let mut present = <Vec<bool>>::deserialize_reader(&mut file)?.into_iter();
-    for id in &shards {
-        let blocks = layout.shard(*id).map_or(0, |range| range.blocks.len());
-        let own = present.by_ref().take(blocks);
-        if wanted(*id) {
-            update.present.extend(own);
-        } else {
-            own.for_each(drop);
+
+    fn block(&mut self, block: Block) -> Result<Option<Vec<u8>>> {
+        let read = self.read_block(block);
+        read.map_err(|error| StoreError::io(&self.path, &error).advise(ADVICE))
+    }
+
+    fn read_block(&mut self, block: Block) -> io::Result<Option<Vec<u8>>> {
+        let layout = self.layout;
+        let of = (
+            layout.shard_of(block).and_then(|id| self.find(id)),
+            layout.block(block),
+            layout.position(block),
+        );
+        let (Some((first, shard, _)), Some(range), Some(position)) = of else { return Ok(None) };
+        let mark = 4 * shard.coefficients.len() + position - shard.blocks.start;
+        let mut present = [0];
+        self.file.seek(SeekFrom::Start(first + mark as u64))?;
+        self.file.read_exact(&mut present)?;
+        if present == [0] {
+            return Ok(None);
         }
-    }
-    let over = file.file.read(&mut [0])? == 0;
-    if !over || present.next().is_some() || !update.fits(layout) || file.sum.finish() != Digest(sum) {
-        return Err(damaged("its checksum does not fit"));
-    }
-    Ok((update, steps))
-}
-
-/// What is read, into the checksum that [`files::write_sealed_pieces`] makes.
-struct Summing<R> {
-    file: R,
-    sum: Hasher,
-}
-
-impl<R> Summing<R> {
-    fn new(file: R, round: Round, bytes: u64) -> Self {
-        let sum = Hasher::new(Domain::FILE).part(name(round).as_bytes()).bulk(&bytes.to_le_bytes());
-        Self { file, sum }
+        let mut bytes = vec![0; 4 * range.range.len()];
+        self.file.seek(SeekFrom::Start(first + 4 * (range.range.start - shard.coefficients.start) as u64))?;
+        self.file.read_exact(&mut bytes)?;
+        Ok(Some(bytes))
     }
 }
 
-impl<R: Read> Read for Summing<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.sum = self.sum.clone().bulk(&buffer[..count]);
-        Ok(count)
+/// Bytes of a shard in a file.
+fn shard_bytes(range: &ShardRange) -> u64 {
+    (4 * range.coefficients.len() + range.blocks.len()) as u64
+}
+
+/// Reads what a file begins with, and how many bytes that is; the file must be as long as that says.
+fn read_head(file: &mut File, layout: &Layout, round: Round) -> io::Result<(Head, u64)> {
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    // Compared before memory is taken for it.
+    if length > HEAD_BYTES {
+        return Err(damaged("it does not begin like an aggregate"));
     }
+    let mut head = vec![0; length as usize];
+    file.read_exact(&mut head)?;
+    let head = files::unseal(&name(round), &head).and_then(|head| decode::<Head>(head).ok());
+    let head = head.ok_or_else(|| damaged("the checksum of its head does not fit"))?;
+    let begin = 8 + length;
+    let sizes = head.shards.iter().map(|(id, _)| layout.shard(*id).map(shard_bytes));
+    let bytes: Option<u64> = sizes.sum();
+    let bytes = bytes.filter(|_| head.shards.is_sorted_by(|(one, _), (next, _)| one < next));
+    let bytes = bytes.ok_or_else(|| damaged("it is of another model"))?;
+    if file.metadata()?.len() != begin + bytes {
+        return Err(damaged("it has another length"));
+    }
+    Ok((head, begin))
 }
 
 fn read_step(directory: &Path, layout: &Layout, round: Round, step: ShardStep) -> Result<Update> {
-    let path = update_path(directory, step.round);
-    let (mut update, _) = aggregate(&path, layout, step.round, &|id| id == step.shard)?;
-    if update.shards.is_empty() {
-        return Err(StoreError::corrupt(&path, "it lacks a shard that takes a step", ADVICE));
-    }
+    let mut update = AggregateFile::open(directory, layout, step.round)?.shard(step.shard)?;
     if step.round != round {
         update.late = update.shards.clone();
     }
@@ -263,39 +336,9 @@ pub(crate) fn steps(
     layout: &Layout,
     round: Round,
 ) -> Result<impl Iterator<Item = Result<Update>> + use<>> {
-    let (_, steps) = aggregate(&update_path(&directory, round), layout, round, &|_| false)?;
+    let steps = AggregateFile::open(&directory, layout, round)?.head.steps;
     let layout = layout.clone();
     Ok(steps.into_iter().map(move |step| read_step(&directory, &layout, round, step)))
-}
-
-fn read_block(file: &mut File, layout: &Layout, block: Block) -> io::Result<Option<Vec<u8>>> {
-    file.seek(SeekFrom::Start(32))?;
-    let mut head = BufReader::new(&mut *file);
-    let shards = Head::read(&mut head, layout)?;
-    let begin = head.stream_position()?;
-    let (Some(id), Some(range)) = (layout.shard_of(block), layout.block(block)) else { return Ok(None) };
-    let (Some(place), Some(shard), Some(position)) =
-        (shards.shards.iter().position(|held| *held == id), layout.shard(id), layout.position(block))
-    else {
-        return Ok(None);
-    };
-    let before = shards.shards.iter().take(place).filter_map(|id| layout.shard(*id));
-    let (values, blocks) = before.fold((0, 0), |(values, blocks), shard| {
-        (values + shard.coefficients.len(), blocks + shard.blocks.len())
-    });
-    let mark =
-        begin + 4 * shards.values(layout)? as u64 + 4 + (blocks + position - shard.blocks.start) as u64;
-    let mut present = [0];
-    file.seek(SeekFrom::Start(mark))?;
-    file.read_exact(&mut present)?;
-    if present == [0] {
-        return Ok(None);
-    }
-    let first = values + range.range.start - shard.coefficients.start;
-    let mut bytes = vec![0; 4 * range.range.len()];
-    file.seek(SeekFrom::Start(begin + 4 * first as u64))?;
-    file.read_exact(&mut bytes)?;
-    Ok(Some(bytes))
 }
 
 #[cfg(test)]
@@ -336,7 +379,7 @@ mod tests {
         let (_directory, home) = home();
         let (layout, update) = aggregate();
         let step = |shard, round| ShardStep { shard: ShardId(shard), round: Round(round) };
-        home.save_update(Round(4), &update, &[step(0, 4), step(1, 4), step(2, 3)]).unwrap();
+        home.save_update(&layout, Round(4), &update, &[step(0, 4), step(1, 4), step(2, 3)]).unwrap();
         assert_eq!(home.load_update(&layout, Round(4)).unwrap(), update);
         let path = home.at("updates/4.update");
         let whole = fs::read(&path).unwrap();
@@ -376,7 +419,7 @@ mod tests {
             let (values, present) = (values.to_vec(), present.to_vec());
             Some(Update { shards: vec![id], values, present, late: Vec::new() })
         };
-        home.save_update(Round(6), &update, &steps([6, 6, 6])).unwrap();
+        home.save_update(&layout, Round(6), &update, &steps([6, 6, 6])).unwrap();
         home.save_update_by_shard(&layout, Round(7), &update.shards, &steps([7, 7, 6]), &shard).unwrap();
         assert_eq!(home.load_update(&layout, Round(7)).unwrap(), update);
         let read: Vec<Update> = home.load_steps(&layout, Round(7)).unwrap().map(Result::unwrap).collect();

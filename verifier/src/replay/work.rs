@@ -125,7 +125,7 @@ impl ReplayFolder {
             self.home.save_state_and_rows(round, &held.state, &held.rows, &held.roots)?;
         }
         for (round, update) in replay.waiting() {
-            self.home.save_update(round, update, &[])?;
+            self.home.save_update(replay.ledger().layout(), round, update, &[])?;
         }
         // Between the states that it names and the removal of others: wherever it is killed, the file names what is
         // there.

@@ -15,7 +15,7 @@ use muster_core::ids::{Round, Row};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::record::{Body, Outcome, Record, Rewind};
 use muster_core::sign::{Signed, Verified};
-use muster_core::state::Update;
+use muster_core::state::{ShardStep, Update};
 use muster_store::rows::RowFiles;
 
 use self::plan::{Outlook, leaves};
@@ -204,17 +204,25 @@ impl<'a> Replay<'a> {
         let view = view.ok_or_else(|| ReplayError::Wrong(format!("round {round} is not open")))?;
         let aggregate = Arc::new(self.update(&view, told)?);
         self.waiting.insert(round, aggregate);
-        let update =
-            Update::of_steps(self.ledger.layout(), &view.shard_steps(), |of| self.waiting.get(&of).cloned());
-        // As large as the model each: only those of which a row waits.
-        self.waiting.retain(|round, _| self.ledger.waits(*round));
-        let lacks = || ReplayError::Wrong(format!("round {round} applies what no earlier round gave"));
-        let update = update.ok_or_else(lacks)?;
+        let (layout, waiting) = (self.ledger.layout().clone(), &self.waiting);
+        // Shard by shard: an aggregate is as large as all of them.
+        let step = |step: &ShardStep| {
+            let own = Update::of_steps(&layout, std::slice::from_ref(step), |of| waiting.get(&of).cloned())?;
+            Some(Update { late: if step.round == round { Vec::new() } else { own.shards.clone() }, ..own })
+        };
+        let steps = view.shard_steps();
+        let has =
+            |step: &ShardStep| waiting.get(&step.round).is_some_and(|of| of.shards.contains(&step.shard));
+        if !steps.iter().all(has) {
+            return Err(ReplayError::Wrong(format!("round {round} applies what no earlier round gave")));
+        }
         let manifest = &*self.archive.manifest;
         let rows: Vec<Row> = (0..manifest.model.rows()).map(Row).collect();
         let (arithmetic, stopwatch) = (&mut self.arithmetic, &Stopwatch::default());
         let with = Stepper { manifest, arithmetic, row_files: self.row_files.as_ref(), stopwatch };
-        self.state.advance(with, &rows, [Ok(&update)])?;
+        self.state.advance(with, &rows, steps.iter().filter_map(step).map(Ok))?;
+        // As large as the model each: only those of which a row waits.
+        self.waiting.retain(|round, _| self.ledger.waits(*round));
         let roots = &self.state.roots;
         // Each round, so that the first step that does not follow is named, and nothing is computed on it.
         if *roots != outcome.state {

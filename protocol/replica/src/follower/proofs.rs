@@ -173,7 +173,7 @@ impl Follower {
         let steps = self.steps(round).unwrap_or_default();
         for of in steps.iter().map(|step| step.round).collect::<BTreeSet<Round>>() {
             if let Some(update) = self.aggregate(of, &steps) {
-                home.save_update(of, &update, &steps)?;
+                home.save_update(self.ledger.layout(), of, &update, &steps)?;
             }
         }
         let state = self.state_before(home, round, before);
