@@ -41,7 +41,7 @@ impl Pieces {
         tokio::task::spawn_blocking(move || {
             // Others can serve it: no reason to end a membership.
             if let Err(error) = offers.keep() {
-                tracing::warn!("the state is not kept for others: {error}");
+                tracing::warn!("the state is not kept for others: {}", error.brief());
             }
         });
     }

@@ -112,7 +112,7 @@ impl Gossiping {
             return;
         }
         if let Err(error) = journal.put_note(MET, met.as_bytes()) {
-            tracing::warn!("the peers met are not remembered: {error}");
+            tracing::warn!("the peers met are not remembered: {}", error.brief());
         }
     }
 

@@ -84,6 +84,11 @@ impl StoreError {
         self.kind
     }
 
+    /// Which file and why, without what to do: for what is done without.
+    pub fn brief(&self) -> String {
+        format!("{}: {}", self.path.display(), self.cause)
+    }
+
     /// The file or directory.
     pub fn path(&self) -> &Path {
         &self.path

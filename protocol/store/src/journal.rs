@@ -5,12 +5,13 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use borsh::BorshDeserialize;
 use muster_core::codec::{decode, encode};
 use muster_core::ids::{Height, Round};
+use muster_core::lock::lock;
 use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
 use redb::backends::InMemoryBackend;
@@ -43,6 +44,8 @@ type RedbResult<T> = core::result::Result<T, redb::Error>;
 pub struct Journal {
     database: Database,
     path: PathBuf,
+    /// The first write that failed: the database takes none after it, and says no more than that.
+    failed: Mutex<Option<StoreError>>,
     _home: Option<Arc<File>>,
 }
 
@@ -57,7 +60,7 @@ impl Journal {
             create(&path)?;
         }
         let database = guarded(&path, || open_whole(&path))?;
-        Ok(Self { database, path, _home: Some(home.hold()) })
+        Ok(Self { database, path, failed: Mutex::default(), _home: Some(home.hold()) })
     }
 
     /// A journal that lasts as long as this value, in memory: for simulations.
@@ -69,7 +72,7 @@ impl Journal {
         let made = builder().create_with_backend(InMemoryBackend::new()).map_err(redb::Error::from);
         let made = made.and_then(|database| prepare(&database).map(|()| database));
         let database = made.map_err(|error| failed(&path, error))?;
-        Ok(Self { database, path, _home: None })
+        Ok(Self { database, path, failed: Mutex::default(), _home: None })
     }
 
     /// A copy in memory of the journal in a folder, which another process may be writing to meanwhile.
@@ -84,7 +87,7 @@ impl Journal {
                 Ok(database) => {
                     // It was found whole, so that closing it cannot panic.
                     let database = ManuallyDrop::into_inner(database);
-                    return Ok(Self { database, path, _home: None });
+                    return Ok(Self { database, path, failed: Mutex::default(), _home: None });
                 }
                 // A page of it may have been written while it was read.
                 Err(error) if error.kind() == Kind::Corrupt && tries.next().is_some() => {
@@ -222,11 +225,27 @@ impl Journal {
 
     fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> RedbResult<T>) -> Result<T> {
         let reading = self.database.begin_read().map_err(redb::Error::from);
-        reading.and_then(|reading| work(&reading)).map_err(|error| failed(&self.path, error))
+        reading.and_then(|reading| work(&reading)).map_err(|error| self.failure(error))
     }
 
     fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> RedbResult<T>) -> Result<T> {
-        write(&self.database, work).map_err(|error| failed(&self.path, error))
+        write(&self.database, work).map_err(|error| self.failure(error))
+    }
+
+    /// In words; of a write after one that failed, why that one did.
+    fn failure(&self, error: redb::Error) -> StoreError {
+        let mut first = lock(&self.failed);
+        match (&*first, &error) {
+            (Some(first), redb::Error::PreviousIo) => first.clone(),
+            _ => {
+                let is_io = matches!(error, redb::Error::Io(_));
+                let error = failed(&self.path, error);
+                if is_io {
+                    first.get_or_insert_with(|| error.clone());
+                }
+                error
+            }
+        }
     }
 
     fn unsealed(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>> {
