@@ -114,10 +114,7 @@ class Run:
         self.good("run", "new", "--config", "run.toml", "--data", "corpus", "--out", "run")
 
     def good(self, *words):
-        done = subprocess.run([self.program, *words], cwd=self.home, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"muster {' '.join(words)}: {done.stderr}")
-        return done.stdout.strip()
+        return environment.good(self.program, self.home, *words)
 
     def start(self, name, *words):
         place = self.listen.index(self.port(name))

@@ -91,6 +91,14 @@ def words(shape):
     return [f"{name}={value}" for name, value in shape.items()]
 
 
+def good(program, folder, *words):
+    """Runs a program in a folder, which must end well; what it prints."""
+    done = subprocess.run([program, *words], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{pathlib.Path(program).name} {' '.join(words)}: {done.stderr}")
+    return done.stdout.strip()
+
+
 class Child:
     """A program that answers each line with a line of JSON."""
 

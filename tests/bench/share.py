@@ -80,10 +80,7 @@ class Run:
                 raise SystemExit(f"{name} ended with {child.returncode}:\n" + (self.home / f"{name}.txt").read_text()[-2000:])
 
     def good(self, *words):
-        done = subprocess.run([self.program, *words], cwd=self.home, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"muster {' '.join(words)}: {done.stderr}")
-        return done.stdout.strip()
+        return environment.good(self.program, self.home, *words)
 
     def start(self, name, *words):
         with open(self.home / f"{name}.txt", "w") as said:

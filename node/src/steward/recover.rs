@@ -217,8 +217,7 @@ impl Recovery<'_> {
 }
 
 /// After a round: keeps a state for others where it is one that they may fetch; writes one down every [`STATE_ROUNDS`] rounds,
-/// and drops what no restart needs any more. Aggregates
-/// stay if the archive is to have all of them.
+/// and drops what no restart needs any more. Aggregates stay if the archive is to have all of them.
 ///
 /// # Errors
 /// [`Failure`] naming the file.
@@ -227,7 +226,7 @@ pub(super) fn write_down(court: &Court) -> Outcome<()> {
     court.offers.keep()?;
     let (round, HeldState { state, rows, roots }) = {
         let replica = lock(&court.replica);
-        if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
+        if replica.is_torn() || !replica.round().0.is_multiple_of(STATE_ROUNDS) {
             return Ok(());
         }
         (replica.round(), replica.held_state().clone())

@@ -156,7 +156,7 @@ impl Court {
         let Some(state) = state else { return Found::Unknown("the state is not kept any more".into()) };
         let committed = self.home.load_exhibit(commit.round, convict).ok();
         match self.recomputed(commit, state, committed).await {
-            None => Found::Unknown("the text is unavailable".into()),
+            None => Found::Unknown("the text or the state is unavailable".into()),
             Some((_, true)) => Found::Right,
             Some((_, false)) => Found::False,
         }

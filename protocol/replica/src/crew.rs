@@ -14,6 +14,7 @@ use muster_core::messages::round::Commit;
 use muster_core::messages::round::Route;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 
 use crate::held::HeldState;
 use crate::memory::available;
@@ -56,14 +57,17 @@ impl Crew {
         self.workers.iter().map(|worker| worker.arithmetic.threads()).sum()
     }
 
-    /// Sum and loss of each contribution, all its leaves recomputed on its path of the state; none where the state lacks a
-    /// row, or it cannot be read. `told` is called after each leaf, on any thread.
+    /// Sum and loss of each contribution, all its leaves recomputed on its path of the state. `told` is called after each
+    /// leaf, on any thread.
+    ///
+    /// # Errors
+    /// What the disk reports, where a row lies there.
     pub fn sums(
         &mut self,
         held: &HeldState,
         commits: &[&Commit],
         told: &(dyn Fn() + Sync),
-    ) -> Option<Vec<(Vec<i32>, i64)>> {
+    ) -> Result<Vec<(Vec<i32>, i64)>, StoreError> {
         let layout = Layout::of(&self.manifest.model);
         let rows: BTreeSet<Row> = commits.iter().map(|commit| commit.row()).collect();
         let mut sums = vec![(Vec::new(), 0); commits.len()];
@@ -79,7 +83,7 @@ impl Crew {
             };
             own.into_iter().zip(computed).for_each(|(index, sum)| sums[index] = sum);
         }
-        Some(sums)
+        Ok(sums)
     }
 
     fn path_sums(

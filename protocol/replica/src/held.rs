@@ -51,8 +51,11 @@ impl HeldState {
         self.roots.with(&self.state).with_shards(self.rows.iter().map(|(id, file)| (*id, *file.roots())))
     }
 
-    /// These of its shards, in memory; none where it lacks one, or the disk cannot be read. Rows come without moments.
-    pub fn select(&self, shards: &[ShardId]) -> Option<State> {
+    /// These of its shards, in memory, as far as it has them. Rows from the disk come without moments.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn select(&self, shards: &[ShardId]) -> Result<State, StoreError> {
         select(&self.state, &self.rows, shards)
     }
 
@@ -175,7 +178,10 @@ impl KeptState {
         if self.state.held().eq(shards.iter().copied()) {
             return Some(self.state.clone());
         }
-        select(&self.state, &self.rows, shards).map(Arc::new)
+        let selected = select(&self.state, &self.rows, shards);
+        let selected =
+            selected.inspect_err(|error| tracing::warn!("a row of a state cannot be read: {error}")).ok()?;
+        (selected.shards.len() == shards.len()).then(|| Arc::new(selected))
     }
 
     /// The state itself, which has these roots.
@@ -185,12 +191,10 @@ impl KeptState {
 }
 
 /// Shards from memory and, behind them, rows from the disk without their moments.
-fn select(memory: &State, rows: &Rows, shards: &[ShardId]) -> Option<State> {
+fn select(memory: &State, rows: &Rows, shards: &[ShardId]) -> Result<State, StoreError> {
     let mut selected = memory.select(shards.iter().copied());
     for (id, row) in shards.iter().filter_map(|id| Some((id, rows.get(id)?))) {
-        let row = row.load_parameters(*id);
-        let row = row.inspect_err(|error| tracing::warn!("a row of a state cannot be read: {error}"));
-        selected = selected.and(&row.ok()?);
+        selected = selected.and(&row.load_parameters(*id)?);
     }
-    (selected.shards.len() == shards.len()).then_some(selected)
+    Ok(selected)
 }

@@ -93,7 +93,7 @@ impl Offers {
         let (head, offer, copy) = {
             let replica = lock(&self.replica);
             let (round, roots) = (replica.round(), replica.roots());
-            if self.has(round) {
+            if replica.is_torn() || self.has(round) {
                 return Ok(());
             }
             (
@@ -170,7 +170,8 @@ impl Offers {
 
 /// Bytes of some values of what the replica has in memory of its state; none once it is before another round.
 fn read(replica: &Replica, round: Round, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
-    if replica.round() == round { bytes(replica.state(), vector, values) } else { None }
+    let is_same = replica.round() == round && !replica.is_torn();
+    if is_same { bytes(replica.state(), vector, values) } else { None }
 }
 
 fn bytes(state: &State, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {

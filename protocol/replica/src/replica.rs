@@ -43,6 +43,8 @@ pub struct Replica {
     /// Where rows are that are not in memory.
     row_files: Option<RowFiles>,
     round: Round,
+    /// Whether a step of the state failed half-way.
+    torn: bool,
     /// Of the state as it is now, what is kept of it afterwards.
     snapshot: KeptState,
     history: VecDeque<KeptState>,
@@ -99,6 +101,7 @@ impl Replica {
             held,
             row_files: None,
             round,
+            torn: false,
             snapshot,
             history: VecDeque::new(),
             stopwatch: Arc::default(),
@@ -190,6 +193,11 @@ impl Replica {
         self.held().eq(self.wanted())
     }
 
+    /// Whether a step failed half-way, so that the state is that of no round: nobody writes it down or goes on from it.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
     /// The round that the state is before.
     pub fn round(&self) -> Round {
         self.round
@@ -237,11 +245,11 @@ impl Replica {
         let rows: Vec<Row> =
             self.wanted_of(self.manifest.model.rows()).into_iter().filter_map(ShardId::row).collect();
         let Self { manifest, arithmetic, held, stopwatch, row_files, .. } = self;
-        let (row_files, next) = (row_files.as_ref(), self.round.next());
-        // Until the step is taken whole, the state is that of no round: nobody writes it down.
-        self.round = Round(u32::MAX);
+        let row_files = row_files.as_ref();
+        self.torn = true;
         held.advance(Stepper { manifest, arithmetic, row_files, stopwatch }, &rows, updates)?;
-        self.round = next;
+        self.torn = false;
+        self.round = self.round.next();
         if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.held.roots.shards.len()) {
             self.held.roots = sealed.overlaid(&self.held.roots, self.held.shards());
         }
@@ -270,7 +278,7 @@ impl Replica {
         let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
         let Some(kept) = kept else { return false };
         self.held = kept.held(sealed.clone());
-        self.round = round;
+        (self.round, self.torn) = (round, false);
         self.renew(None);
         true
     }
@@ -283,7 +291,7 @@ impl Replica {
     /// Replaces the state by one that was fetched. The caller has checked its roots.
     pub fn replace(&mut self, held: HeldState, round: Round) {
         self.held = held;
-        self.round = round;
+        (self.round, self.torn) = (round, false);
         self.renew(None);
         self.history.clear();
     }
@@ -328,7 +336,9 @@ pub(crate) fn mean_held_out_loss(
         let windows: Vec<Vec<u32>> = windows.map(|window| window.tokens.clone()).collect();
         if !windows.is_empty() {
             let path: Vec<ShardId> = layout.path(row).collect();
-            sum += arithmetic.evaluate(manifest, &held.select(&path)?, &windows) * windows.len() as f64;
+            let path = held.select(&path);
+            let path = path.inspect_err(|error| tracing::warn!("no held-out loss: {error}")).ok()?;
+            sum += arithmetic.evaluate(manifest, &path, &windows) * windows.len() as f64;
             count += windows.len();
         }
     }

@@ -179,4 +179,10 @@ fn a_row_that_the_disk_has_changed_is_not_computed_on() {
     assert!(kept.shards(&[ShardId::TRUNK, ShardId::of(Row(1))]).is_none());
     let error = replica.apply([Ok(update(&layout, 0, &[ShardId::of(Row(1))]))], None).unwrap_err();
     assert!(error.to_string().contains(".row: is damaged"), "{error}");
+    // Half a step is kept for nobody.
+    assert!(replica.is_torn());
+    let replica = Arc::new(Mutex::new(replica));
+    let offers = Offers::new(home, replica).unwrap();
+    offers.keep_now().unwrap();
+    assert_eq!(offers.newest(), None);
 }

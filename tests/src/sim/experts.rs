@@ -1,8 +1,7 @@
 //! Mixtures of experts, and their rows.
 
-use muster_core::codec::Real;
 use muster_core::ids::{Round, Row};
-use muster_core::manifest::{Family, Manifest, Mixture};
+use muster_core::manifest::{Family, Manifest, fixture};
 use muster_core::router::{RouterRow, Table};
 use muster_store::dataset::Routing;
 
@@ -38,22 +37,8 @@ impl Experts {
 
 /// Makes the run's decoder a mixture: what its tokens pass is one expert that they share and two of four.
 pub fn mixture(manifest: &mut Manifest) {
-    let Some(decoder) = manifest.model.decoder().cloned() else { return };
-    let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).expect("a finite constant"));
+    fixture::mixture(&mut manifest.model, 1);
     manifest.model.hidden = 12;
-    manifest.model.family = Family::Mixture(Mixture {
-        decoder,
-        columns: 4,
-        active: 2,
-        shared_hidden: 8,
-        balance,
-        trust,
-        rows: 1,
-        branch: 0,
-        few: 0,
-        held: 0,
-        lag: 0,
-    });
 }
 
 /// A router that gives each row about as many windows: every byte speaks for one row.

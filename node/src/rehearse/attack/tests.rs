@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use muster_compute::Exact;
 use muster_core::assign::round_seed;
-use muster_core::codec::{List, Real};
+use muster_core::codec::List;
 use muster_core::ids::{Block, Digest, MemberId, Part, Row, ShardId, Slot};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Data, Family, Manifest, Mixture, Profile};
+use muster_core::manifest::fixture::mixture;
+use muster_core::manifest::{Data, Manifest, Profile};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::record::Seat;
 use muster_core::messages::round::{Bitmap, Commit, Route};
@@ -53,21 +54,7 @@ fn kind_for(attack: &Attack) -> Kind {
 
 /// The model with rows of four experts, of which a token passes two.
 fn with_experts(model: &mut Model, rows: u16) {
-    let Family::Decoder(decoder) = model.family.clone() else { panic!("a decoder") };
-    let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).unwrap());
-    model.family = Family::Mixture(Mixture {
-        decoder,
-        columns: 4,
-        active: 2,
-        shared_hidden: 8,
-        balance,
-        trust,
-        rows,
-        branch: 0,
-        few: 0,
-        held: 0,
-        lag: 0,
-    });
+    mixture(model, rows);
     model.check().unwrap();
 }
 

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use muster_core::codec::Real;
 use muster_core::limits::GRID_LIMIT;
+use muster_core::manifest::Mixture;
 use muster_core::state::State;
 
 use super::*;

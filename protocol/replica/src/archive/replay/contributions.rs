@@ -38,9 +38,7 @@ impl Replay<'_> {
         let commitments: Vec<(Slot, &WeightedCommit)> =
             slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
         let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
-        let sums = self.crew.sums(held.unwrap_or(&self.state), &commits, told).ok_or_else(|| {
-            ReplayError::Wrong(format!("round {}: a row of the state cannot be read", view.round()))
-        })?;
+        let sums = self.crew.sums(held.unwrap_or(&self.state), &commits, told)?;
         let layout = self.ledger.layout().clone();
         let checked =
             spread(self.plan.threads, commits.into_iter().zip(sums).collect(), |(commit, (q, loss))| {
