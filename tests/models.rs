@@ -301,7 +301,7 @@ fn a_billion_parameters_are_planned_without_the_memory_for_them() {
     run.good(&["run", "new", "--config", &config, "--data", &data, "--out", &out, "--elsewhere"]);
     let manifest: Manifest = decode(&fs::read(run.path("large/manifest.bin")).unwrap()).unwrap();
     manifest.check().unwrap();
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(&manifest);
     assert_eq!(layout.parameters() as u64, manifest.model.parameters());
     assert_eq!(layout.parameters(), 1_013_544_960);
     assert!(layout.tensors().len() <= limits::TENSORS);

@@ -87,7 +87,7 @@ fn scene() -> Scene {
     let manifest = manifest(1, 2);
     let run = manifest.run();
     let mut exact = Exact::new(1, None).expect("a processor");
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(&manifest);
     let d = layout.parameters();
     let parameters = (0..d).map(|place| ((place * 7919 % 1000) as f32 - 500.0) / 3000.0).collect();
     let mut state = State::initial(&layout, parameters);

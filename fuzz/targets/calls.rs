@@ -169,7 +169,7 @@ impl Trial {
         if ask.root != *root || ask.round != Round(0) {
             return None;
         }
-        let path = state.select(Layout::of(&manifest.model).path(ask.row));
+        let path = state.select(Layout::of_run(&manifest).path(ask.row));
         let logits = self.exact.reader(manifest, &path.parameters).last(&ask.tokens, ask.positions.into());
         assert_eq!(logits.len(), ask.logits(manifest));
         let units: Vec<i32> = logits.into_iter().map(fixed).collect();

@@ -216,7 +216,7 @@ mod tests {
             router: None,
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
-        let layout = Arc::new(Layout::of(&manifest.model));
+        let layout = Arc::new(Layout::of_run(&manifest));
         let home = Arc::new(Home::open(&folder.join("home")).unwrap());
         (Intake::new(layout.clone(), home.clone(), mpsc::channel(1).0), home, layout)
     }

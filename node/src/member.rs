@@ -24,7 +24,7 @@ use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, FollowError};
 use muster_store::error::StoreError;
 
-pub use compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+pub use compute::{Assignment, LeafSum, Recipe, Spares, Summed, rows_of};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct};
 pub use session::{join, join_as};
 

@@ -251,7 +251,7 @@ impl Bench {
         let at = |name| self.folder.join(name);
         fs::write(at("parameters.f32"), real_bytes(&state.parameters))?;
         fs::write(at("exponents.json"), serde_json::to_vec(&state.exponents)?)?;
-        let layout = Layout::of(&self.manifest.model);
+        let layout = Layout::of_run(&self.manifest);
         let tensors = layout.tensors().iter().map(|tensor| (&tensor.name, tensor.shape, tensor.offset));
         fs::write(at("layout.json"), serde_json::to_vec(&tensors.collect::<Vec<_>>())?)?;
         self.write_tasks()?;
@@ -288,7 +288,7 @@ impl Bench {
     fn load(&mut self) -> Result<Value, Failure> {
         let parameters = reals(&fs::read(self.folder.join("parameters.f32"))?);
         let exponents: Vec<i16> = serde_json::from_slice(&fs::read(self.folder.join("exponents.json"))?)?;
-        let layout = Layout::of(&self.manifest.model);
+        let layout = Layout::of_run(&self.manifest);
         if (parameters.len(), exponents.len()) != (layout.parameters(), layout.tensors().len()) {
             return Err(format!("{} holds another model", self.folder.display()).into());
         }
@@ -370,7 +370,7 @@ impl Bench {
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
         let (threads, workers, probe) = (self.threads, Workers::new(self.threads), self.probe());
         let (backend, manifest, job) = self.job()?;
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         let mut q = vec![0; layout.parameters()];
         backend.leaf(manifest, &job, &mut q);
         let [mut gradient, mut grid] = [f64::INFINITY; 2];

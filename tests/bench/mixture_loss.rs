@@ -205,7 +205,7 @@ impl Run {
         let (train, held_text) = (text(dataset)?, text(Dataset::of_bytes(held_out, Vec::new()))?);
         let taken = options.held.min(held_text.windows);
         let mut run = Self {
-            layout: Layout::of(&manifest.model),
+            layout: Layout::of_run(&manifest),
             exact: Exact::new(options.threads, None)?,
             rows: options.rows,
             branch: options.branch,

@@ -9,10 +9,10 @@ use muster_core::aggregate::{Input, block, bound, weights};
 use muster_core::assign;
 use muster_core::ids::{Digest, Leaf, Round, Row, ShardId, Slot};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Family, Manifest};
+use muster_core::manifest::{Aggregation, Family, Manifest, Rule};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::Route;
-use muster_core::state::{Arithmetic, LeafJob, ShardStep, Update};
+use muster_core::state::{Arithmetic, LeafTask, ShardStep, Update};
 use muster_replica::archive::Archive;
 use muster_replica::leaf_windows;
 
@@ -29,7 +29,7 @@ struct Seated {
 pub fn train(folder: &Path) -> Digest {
     let archive = Archive::open(folder).expect("an archive");
     let manifest = &archive.manifest;
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(&manifest);
     let mut arithmetic = Exact::new(1, None).expect("a processor");
     let windows = |seed: &Digest, leaf, route: Option<&Route>| {
         leaf_windows(manifest, &archive.dataset, seed, leaf, route)
@@ -42,17 +42,18 @@ pub fn train(folder: &Path) -> Digest {
         let mut sums = Vec::new();
         for (slot, seat) in seats.iter().enumerate() {
             let path = state.select(layout.path(seat.row));
-            let [mut q, mut leaf_q] = [0, 0].map(|zero| vec![zero; layout.parameters()]);
-            for position in 0..seat.leaves {
+            let mut q = vec![0; layout.coefficients()];
+            let mut tasks = (0..seat.leaves).map(|position| {
                 let leaf = assign::leaf(Slot(slot as u16), seats.len() as u16, position);
                 let windows = windows(&seed, leaf, seat.route.as_ref());
-                let job = LeafJob { state: &path, round_seed: seed, leaf, windows: &windows };
-                arithmetic.leaf(manifest, &job, &mut leaf_q);
-                q.iter_mut().zip(&leaf_q).for_each(|(sum, q): (&mut i32, _)| *sum += q);
-            }
+                LeafTask { state: &path, round_seed: seed, leaf, windows, q: Vec::new() }
+            });
+            arithmetic.leaves(manifest, &mut tasks, &mut |leaf, _| {
+                q.iter_mut().zip(&leaf).for_each(|(sum, q): (&mut i32, _)| *sum += q);
+            });
             sums.push(q);
         }
-        waiting.insert(round, Arc::new(aggregate(manifest, &layout, &seats, &sums)));
+        waiting.insert(round, Arc::new(aggregate(manifest, round, &layout, &seats, &sums)));
         let update =
             Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
         let before = manifest.model.rows_after(state.step());
@@ -66,7 +67,7 @@ pub fn train(folder: &Path) -> Digest {
 }
 
 /// Shard by shard and block by block, from the seats that compute on it.
-fn aggregate(manifest: &Manifest, layout: &Layout, seats: &[Seated], sums: &[Vec<i32>]) -> Update {
+fn aggregate(manifest: &Manifest, round: Round, layout: &Layout, seats: &[Seated], sums: &[Vec<i32>]) -> Update {
     let held: BTreeSet<ShardId> = seats.iter().flat_map(|seat| layout.path(seat.row)).collect();
     let mut update = Update::empty(layout, held.iter().copied());
     for shard in held {
@@ -77,15 +78,28 @@ fn aggregate(manifest: &Manifest, layout: &Layout, seats: &[Seated], sums: &[Vec
             &counted.iter().map(|(seat, _)| seat.weight).collect::<Vec<_>>(),
             manifest.aggregation.cap_ppm,
         );
-        for number in layout.blocks_of(shard) {
+        // LOCAL-6: what a segment adds, times the segments that the seats have on average.
+        let by = counted.iter().zip(&weights).map(|((seat, _), weight)| weight * u64::from(seat.leaves));
+        let scale = by.sum::<u64>() as f64 / weights.iter().sum::<u64>() as f64;
+        let planes = manifest.planes_in(round);
+        for number in (0..planes).flat_map(|plane| layout.blocks_in(shard, plane)) {
             let range = layout.block(number).expect("a block of the shard").range.clone();
             let inputs = counted.iter().zip(&weights).map(|((seat, q), weight)| Input {
                 q: &q[range.clone()],
-                m: seat.leaves,
+                m: if layout.is_of_moments(number) { 1 } else { seat.leaves },
                 weight: *weight,
             });
             let inputs: Vec<Input<'_>> = inputs.collect();
+            if layout.is_of_moments(number) {
+                let median = Aggregation { rule: Rule::Median, ..manifest.aggregation };
+                let values = block(&median, &inputs).expect("inputs").values;
+                update.put(layout, number, &values).expect("a block of the shard");
+                continue;
+            }
             let mut values = block(&manifest.aggregation, &inputs).expect("inputs").values;
+            if manifest.local().is_some() {
+                values.iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
+            }
             if let Family::Mixture(mixture) = &manifest.model.family
                 && shard != ShardId::TRUNK
             {

@@ -119,7 +119,7 @@ impl Sim {
             worker: AuditWorker::new(manifest.clone(), &Machine::new(1, None)).expect("a processor"),
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
-            layout: Layout::of(&manifest.model),
+            layout: Layout::of_run(&manifest),
             machine: Steward::new(StewardSetup {
                 ledger,
                 identity: steward.clone(),

@@ -290,7 +290,7 @@ impl Witness for FolderWitness {
     }
 
     fn update(&mut self, round: Round) -> Option<Update> {
-        let why = match reading::aggregate(&self.folder, &Layout::of(&self.manifest.model), round) {
+        let why = match reading::aggregate(&self.folder, &Layout::of_run(&self.manifest), round) {
             Ok(Some(update)) => return Some(update),
             Ok(None) => format!("is not in updates/ of {}", self.folder.display()),
             Err(error) => format!("cannot be read ({error})"),
@@ -330,7 +330,7 @@ impl Witness for FolderWitness {
         if let Some(kept) = self.exhibited(round, member, block) {
             return Some(kept);
         }
-        let layout = Layout::of(&self.manifest.model);
+        let layout = Layout::of_run(&self.manifest);
         if !self.contributions.contains_key(member) {
             let q = self.committed(round, member)?;
             self.contributions.insert(*member, (q.clone(), Commitment::new(&layout, &q)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_compute::{Backend, Machine, row};
 use muster_core::audit::{
-    FrozenCommit, Judgement, Witness, committed_total, judge, leaf_state, leaf_task, recompute_sum,
+    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, recompute_sum,
 };
 use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
@@ -38,7 +38,7 @@ impl AuditWorker {
         first.self_test()?;
         second.self_test()?;
         tracing::info!("leaves are computed by {}, then by {}", first.describe(), second.describe());
-        Ok(Self { layout: Layout::of(&manifest.model), manifest, first, second, threads: machine.threads })
+        Ok(Self { layout: Layout::of_run(&manifest), manifest, first, second, threads: machine.threads })
     }
 
     /// Does a piece of work with what the witness has. Takes as long as the leaves take.
@@ -74,15 +74,16 @@ impl AuditWorker {
         let commit = &subject.commit;
         let Some(state) = leaf_state(&self.manifest, commit, witness) else { return missing_state(subject) };
         let DrawnLeaves { positions, probe, .. } = drawn;
-        let task = |position: &u32| leaf_task(&self.manifest, commit, *position, &state, witness);
-        let tasks: Option<Vec<_>> = positions.iter().map(task).collect();
-        let Some(tasks) = tasks else { return missing_text() };
+        let Self { manifest, first, threads, .. } = self;
         let mut results = Vec::with_capacity(positions.len());
-        let mut remaining = positions.iter();
-        self.first.leaves(&self.manifest, &mut tasks.into_iter(), &mut |q, loss| {
-            let row = row(self.threads, probe, &q, loss);
-            results.extend(remaining.next().map(|position| LeafResult { position: *position, row }));
+        let mut recomputing =
+            Recomputing { manifest, commit, state: &state, witness, arithmetic: &mut **first };
+        let found = recomputing.each(positions, &mut |position, q, loss| {
+            results.push(LeafResult { position, row: row(*threads, probe, &q, loss) });
         });
+        if found.is_none() {
+            return missing_text();
+        }
         Results::new(results).map_or_else(|misuse| Done::Missing(misuse.to_string()), Done::Leaves)
     }
 

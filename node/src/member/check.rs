@@ -35,14 +35,13 @@ pub(super) async fn compare_results(
     }
     // Beside the runtime: it goes through as many values as the model has.
     let looked = tokio::task::spawn_blocking(move || {
-        let view = ledger.round(check.round)?;
         let Contribution { commit, q, .. } = &*contribution;
         let shown = |_, block, digest: &_| shared.results.block(check.round, block, digest);
-        let look = || check.objections(ledger.layout(), view, commit, q, shown);
+        let look = || check.objections(&ledger, commit, q, shown);
         let objections = shared.stopwatch.time(Phase::Aggregation, look);
-        Some((check, objections))
+        (check, objections)
     });
-    looked.await.ok().flatten()
+    looked.await.ok()
 }
 
 fn planned(ledger: &Ledger, check: &Check) -> Option<BTreeMap<Part, Vec<Block>>> {

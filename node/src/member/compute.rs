@@ -6,13 +6,14 @@ use std::time::Instant;
 use muster_compute::{add_leaf, copy_leaf, row};
 use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
+use muster_core::layout::Layout;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{Rows, TableRow};
 use muster_core::messages::record::Seat;
 use muster_core::messages::round::Route;
 use muster_core::sketch::Probe;
-use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
+use muster_core::state::{Arithmetic, LeafTask, State};
 use muster_replica::leaf_windows;
 use muster_store::dataset::Dataset;
 
@@ -107,7 +108,7 @@ impl Assignment {
     fn sum_with(&self, arithmetic: &mut dyn Arithmetic, room: usize, trace: Option<Trace>) -> Summed {
         // One leaf at least, however late it is: a seat that commits nothing fails (LEDGER-15, LEDGER-20).
         let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
-        let bytes = (self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
+        let bytes = (Layout::of_run(&self.manifest).planes() * self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
         let mut summed = Summed { trace, ..Summed::default() };
         let threads = arithmetic.threads();
         self.leaves(arithmetic, &in_time, &mut |leaf| {
@@ -129,19 +130,18 @@ impl Assignment {
         begin: &(dyn Fn(u32) -> bool + Sync),
         take: &mut dyn FnMut(LeafSum),
     ) {
+        let windows = |leaf| self.windows(leaf);
         let positions = (0..self.quota).take_while(|position| begin(*position));
-        let mut tasks = positions.map(|position| {
-            let leaf = assign::leaf(self.slot, self.seats, position);
-            let (state, windows, q) = (&*self.state, self.windows(leaf), self.spares.take());
-            LeafTask { state, round_seed: self.seed, leaf, windows, q }
-        });
-        arithmetic.leaves(&self.manifest, &mut tasks, &mut |q, loss| take((q, loss)));
+        self.compute(arithmetic, &self.recipe(&windows), &mut positions.into_iter(), take);
     }
 
     /// One leaf of the slot: its grid integers and loss.
     pub fn leaf(&self, arithmetic: &mut dyn Arithmetic, position: u32) -> LeafSum {
-        let leaf = assign::leaf(self.slot, self.seats, position);
-        self.gradient(arithmetic, &self.state, leaf, &self.windows(leaf))
+        let mut found = LeafSum::default();
+        let windows = |leaf| self.windows(leaf);
+        let mut positions = self.manifest.computed_for(&[position]).into_iter();
+        self.compute(arithmetic, &self.recipe(&windows), &mut positions, &mut |leaf| found = leaf);
+        found
     }
 
     /// The windows of text that a leaf is computed on.
@@ -149,19 +149,43 @@ impl Assignment {
         leaf_windows(&self.manifest, &self.dataset, &self.seed, leaf, self.route.as_ref())
     }
 
-    /// The gradient of these windows in this state, on the grid with the dither of this leaf, and its loss.
-    pub fn gradient(
+    /// What the slot's own leaves are computed of.
+    pub fn recipe<'a>(&'a self, windows: &'a LeafText<'a>) -> Recipe<'a> {
+        Recipe { manifest: &self.manifest, state: &self.state, slot: self.slot, windows }
+    }
+
+    /// Computes leaves at these positions, of whatever the recipe says, with the round's dither.
+    pub fn compute(
         &self,
         arithmetic: &mut dyn Arithmetic,
-        state: &State,
-        leaf: Leaf,
-        windows: &[Vec<u32>],
-    ) -> LeafSum {
-        let job = LeafJob { state, round_seed: self.seed, leaf, windows };
-        let mut q = self.spares.any(state.parameters.len());
-        let loss = arithmetic.leaf(&self.manifest, &job, &mut q);
-        (q, loss)
+        recipe: &Recipe<'_>,
+        positions: &mut (dyn Iterator<Item = u32> + Send),
+        take: &mut dyn FnMut(LeafSum),
+    ) {
+        let Recipe { manifest, state, slot, windows } = *recipe;
+        let mut tasks = positions.map(|position| {
+            let leaf = assign::leaf(slot, self.seats, position);
+            let (windows, q) = (windows(leaf), self.spares.take());
+            LeafTask { state, round_seed: self.seed, leaf, windows, q }
+        });
+        arithmetic.leaves(manifest, &mut tasks, &mut |q, loss| take((q, loss)));
     }
+}
+
+/// The text that a leaf is computed on.
+pub type LeafText<'a> = dyn Fn(Leaf) -> Vec<Vec<u32>> + Sync + 'a;
+
+/// What leaves are computed of. An attack may take something else than its assignment says.
+#[derive(Clone, Copy)]
+pub struct Recipe<'a> {
+    /// The model, and how leaves become integers.
+    pub manifest: &'a Manifest,
+    /// Parameters, and what else leaves begin with.
+    pub state: &'a State,
+    /// Whose leaves.
+    pub slot: Slot,
+    /// Their text.
+    pub windows: &'a LeafText<'a>,
 }
 
 /// A sum of leaves: what a member commits to, and what its table is made from.

@@ -54,7 +54,7 @@ impl Checkpoint {
             None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
             None => return Err(none(folder, round, &kept)),
         };
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         let mut held = HeldState::whole(state);
         while reached < wanted {
             let Some(steps) = reading::steps(folder, &layout, reached)? else { break };
@@ -91,7 +91,7 @@ impl Checkpoint {
         if !self.rows().contains(&row) {
             return Err(self.without(row));
         }
-        let path = Layout::of(&self.manifest.model).path(row).collect::<Vec<_>>();
+        let path = Layout::of_run(&self.manifest).path(row).collect::<Vec<_>>();
         // Often there is nothing else, and a copy is as large as the model.
         if self.state.held().eq(path.iter().copied()) {
             return Ok(Cow::from(&self.state.parameters));
@@ -139,7 +139,7 @@ impl Checkpoint {
 
 /// A state of the manifest's model: folders come from strangers too.
 fn fitting(folder: &Path, state: State, manifest: &Manifest) -> Outcome<State> {
-    if !state.is_whole(&Layout::of(&manifest.model)) {
+    if !state.is_whole(&Layout::of_run(&manifest)) {
         return Err(foreign(folder, "a state"));
     }
     Ok(state)
@@ -210,7 +210,7 @@ mod tests {
         home.write_file(MANIFEST, &manifest.bytes()).unwrap();
         let state = exact.initial(&manifest, &[]);
         home.save_state(Round(0), &state, &state.roots()).unwrap();
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         let step = ShardStep { shard: ShardId::TRUNK, round: Round(0) };
         let mut open = |layout: &Layout| {
             let update = Update::whole(layout, vec![1.0; layout.parameters()]);

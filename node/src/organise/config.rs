@@ -6,6 +6,7 @@ pub mod arithmetic;
 pub mod audit;
 mod calibration;
 pub mod experts;
+pub mod local;
 pub mod model;
 mod number;
 pub mod rollback;
@@ -18,7 +19,7 @@ use std::path::Path;
 use muster_core::codec::Text;
 use muster_core::error::Misuse;
 use muster_core::ids::MemberId;
-use muster_core::manifest::{self, Data, Manifest, VERSION};
+use muster_core::manifest::{self, Data, Exchange, Manifest, VERSION};
 use serde::Deserialize;
 
 use self::admission::Admission;
@@ -26,6 +27,7 @@ use self::aggregation::Aggregation;
 use self::arithmetic::Arithmetic;
 use self::audit::Audit;
 use self::experts::Experts;
+use self::local::Local;
 use self::model::Model;
 use self::rollback::Rollback;
 use self::section::section;
@@ -33,8 +35,8 @@ use self::timers::{Retention, Timers};
 use self::training::{Optimiser, Training};
 use crate::exit::{Failure, Outcome};
 
-/// The commented file with every setting at its default. The section of experts is commented out, because its family is not
-/// the default.
+/// The commented file with every setting at its default. The sections of experts and of local updates are commented out: a run has
+/// neither by default.
 pub const TEMPLATE: &str = include_str!("config/run.toml");
 
 /// What a manifest contains beside settings and data.
@@ -61,6 +63,8 @@ section! {
         arithmetic: Arithmetic = Arithmetic::default(),
         /// How much, in what pieces.
         training: Training = Training::default(),
+        /// Steps of each member's own; only a run of local updates has it.
+        local: Option<Local> = None,
         /// How an aggregate changes the state.
         optimiser: Optimiser = Optimiser::default(),
         /// How contributions are combined.
@@ -106,11 +110,25 @@ impl Settings {
         self.model.checked(self.experts.as_ref(), self.training.rounds)
     }
 
+    /// What members exchange.
+    fn exchange(&self) -> Result<Exchange, Misuse> {
+        let local = self.local.as_ref().map(Local::checked).transpose()?;
+        Ok(local.map_or(Exchange::Gradients, Exchange::Local))
+    }
+
+    /// How much is computed. In a run of local updates every member has a chain of its own, so that `leaves` says nothing.
+    fn training(&self, exchange: &Exchange) -> manifest::Training {
+        let training = self.training.plain();
+        let leaves = exchange.local().map_or(training.leaves, manifest::Local::segments);
+        manifest::Training { leaves, ..training }
+    }
+
     /// The manifest of a run with these settings.
     ///
     /// # Errors
     /// [`Misuse`] naming field and rule.
     pub fn manifest(&self, makers: &Makers, data: Data) -> Result<Manifest, Misuse> {
+        let exchange = self.exchange()?;
         let manifest = Manifest {
             version: VERSION,
             name: Text::new(self.name.clone()).map_err(|misuse| Misuse(format!("name: {misuse}")))?,
@@ -121,7 +139,7 @@ impl Settings {
             profile: self.arithmetic.profile.plain(),
             tolerance: self.arithmetic.tolerance()?,
             data,
-            training: self.training.plain(),
+            training: self.training(&exchange),
             optimiser: self.optimiser.checked()?,
             aggregation: self.aggregation.checked()?,
             audit: self.audit.checked()?,
@@ -129,9 +147,9 @@ impl Settings {
             timers: self.timers.checked()?,
             retention: self.retention.plain(),
             rollback: self.rollback.checked()?,
+            exchange,
             // Reserved in the manifest; no other value is allowed yet.
             delay: 0,
-            exchange: 0,
             groups: 0,
         };
         manifest.check()?;
@@ -170,10 +188,12 @@ mod tests {
         failure.message
     }
 
-    /// The template with the section of experts, as its comment says, and the family that has it.
-    fn of_a_mixture() -> String {
-        let after =
-            |line: &str| line.strip_prefix("# ").filter(|rest| rest.starts_with("[experts]")).is_some();
+    /// The template with the sections that are commented out, as their comments say, and the family that has experts.
+    fn with_all_sections() -> String {
+        let sections = ["[experts]", "[local]"];
+        let after = |line: &str| {
+            line.strip_prefix("# ").is_some_and(|rest| sections.iter().any(|name| rest.starts_with(name)))
+        };
         let lines = TEMPLATE.lines().scan(false, |open, line| {
             *open = (*open || after(line)) && !line.is_empty();
             Some(if *open { line.strip_prefix("# ").unwrap_or(line) } else { line })
@@ -186,11 +206,12 @@ mod tests {
     fn the_template_shows_every_setting_at_its_default() {
         let settings = Settings::parse(Path::new("run.toml"), TEMPLATE).unwrap();
         assert_eq!(settings, Settings::default());
-        let template = of_a_mixture();
+        let template = with_all_sections();
         let settings = Settings::parse(Path::new("run.toml"), &template).unwrap();
         let model = Model { family: FamilySetting::Mixture, ..Model::default() };
         let experts = Some(Experts::default());
-        assert_eq!(settings, Settings { model, experts, ..Settings::default() });
+        let local = Some(Local::default());
+        assert_eq!(settings, Settings { model, experts, local, ..Settings::default() });
         let table: toml::Table = template.parse().unwrap();
         for section in table.values().filter_map(toml::Value::as_table) {
             for key in section.keys() {

@@ -277,7 +277,7 @@ mod tests {
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
         let parameters = vec![0.5; manifest.model.parameters() as usize];
-        let state = State::initial(&Layout::of(&manifest.model), parameters);
+        let state = State::initial(&Layout::of_run(&manifest), parameters);
         let (folder, out) = (directory.path().join("run"), directory.path().join("model"));
         fs::create_dir_all(folder.join(DATA)).unwrap();
         let checkpoint = Checkpoint { manifest, round: Round(0), state, folder: folder.clone() };

@@ -333,7 +333,7 @@ pub(super) mod tests {
         let manifest = Arc::new(settings.manifest(&makers, data.clone()).unwrap());
         let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
-        let layout = Arc::new(Layout::of(&manifest.model));
+        let layout = Arc::new(Layout::of_run(&manifest));
         let home = Home::open(&folder.join("home")).unwrap();
         let replica = Arc::new(Mutex::new(replica));
         let (failed, _) = tokio::sync::mpsc::channel(1);

@@ -8,10 +8,11 @@ use muster_core::ids::{Leaf, Row};
 use muster_core::ieee::require_ieee;
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, LeafJob, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 
 use crate::backend::Backend;
 use crate::leaf::{Batch, Engine, LeafTimes, Setting};
+use crate::local::Chain;
 use crate::optimiser::{self, Rules};
 use crate::path::{Kernels, Path};
 use crate::{initial, self_test};
@@ -72,6 +73,10 @@ impl Exact {
     /// own.
     fn calibrated(&mut self, manifest: &Manifest, mut state: State, calibration: &[Vec<u32>]) -> State {
         let layout = Layout::of(&manifest.model);
+        if let Some(local) = manifest.local() {
+            state.exponents.fill(initial::local_exponent(manifest, local));
+            return state;
+        }
         let batch = Batch { windows: calibration, seed: calibration_seed(manifest.run()), leaf: Leaf(0) };
         for row in (0..manifest.model.rows_after(0)).rev().map(Row) {
             let path = layout.path(row).filter_map(|id| state.shard(id));
@@ -176,11 +181,31 @@ impl Arithmetic for Exact {
         self.engine.leaf(setting(manifest), job, q)
     }
 
+    fn leaves<'a>(
+        &mut self,
+        manifest: &Manifest,
+        tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
+        take: &mut dyn FnMut(Vec<i32>, i64),
+    ) {
+        require_ieee();
+        let mut chain: Option<Chain<'a>> = None;
+        for mut task in tasks {
+            let Some(local) = manifest.local() else {
+                let mut q = std::mem::take(&mut task.q);
+                q.resize(task.state.parameters.len(), 0);
+                let loss = self.leaf(manifest, &task.job(), &mut q);
+                take(q, loss);
+                continue;
+            };
+            let chain = chain.get_or_insert_with(|| Chain::new(&task));
+            let loss = chain.segment(&mut self.engine, &mut self.threads, manifest, local, &mut task);
+            take(task.q, loss);
+        }
+    }
+
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
         require_ieee();
-        let Manifest { model, optimiser, training, .. } = manifest;
-        let rules = Rules { model, optimiser, rounds: training.rounds, grid_bits: training.grid_bits };
-        optimiser::apply(self.kernels, &mut self.threads, &rules, state, update);
+        optimiser::apply(self.kernels, &mut self.threads, &Rules::of(manifest), state, update);
     }
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {

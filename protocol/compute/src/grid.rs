@@ -46,7 +46,6 @@ impl<'a> Grid<'a> {
     }
 
     /// Writes the integers of a whole gradient to `q`, over some threads.
-    #[cfg(feature = "tch")]
     pub(crate) fn place_all<W: Send>(&self, workers: &mut [W], gradient: &[f32], q: &mut [i32]) {
         let blocks = self.layout.blocks();
         let parts = crate::parallel::parts(q, blocks.iter().map(|block| block.range.len()));

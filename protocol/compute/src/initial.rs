@@ -4,12 +4,13 @@ use muster_core::grid::exponent_of;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Row};
 use muster_core::layout::{Layout, Tensor};
-use muster_core::manifest::{Manifest, Model};
+use muster_core::manifest::{Local, Manifest, Model};
 use muster_core::state::State;
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::kernel::update::sum_of_squares;
+use crate::optimiser::learning_rate;
 use crate::path::Kernels;
 
 /// Exponent of a tensor whose calibration gradient is zero or not finite (GRID-3).
@@ -75,4 +76,12 @@ pub(crate) fn exponents(kernels: Kernels, manifest: &Manifest, gradient: &[f32])
         exponent_of(mean.sqrt(), manifest.training.grid_bits, FALLBACK_EXPONENT)
     };
     layout.tensors().iter().map(exponent).collect()
+}
+
+/// LOCAL-12: the first exponent of every tensor in a run of local updates, as if the steps of the first round moved a parameter
+/// by a quarter of their learning rates.
+// No gradient tells it: AdamW's steps have one size, whatever the gradient's.
+pub(crate) fn local_exponent(manifest: &Manifest, local: &Local) -> i16 {
+    let rate = learning_rate(&manifest.optimiser, manifest.training.rounds, 0);
+    exponent_of(rate * f64::from(local.steps) * 0.25, manifest.training.grid_bits, FALLBACK_EXPONENT)
 }

@@ -13,6 +13,7 @@ mod definition;
 pub(crate) mod dither;
 pub(crate) mod lamb;
 mod line;
+pub(crate) mod local;
 pub(crate) mod matrix;
 pub(crate) mod mixture;
 pub(crate) mod panels;
@@ -242,7 +243,7 @@ mod tests {
         use muster_core::aggregate::{Input, block};
         use muster_core::codec::Real;
         use muster_core::manifest::{Aggregation, Rule};
-        use muster_core::reduction::objects;
+        use muster_core::reduction::OwnBlock;
 
         let settings = Aggregation {
             rule: Rule::CenteredClip,
@@ -258,7 +259,8 @@ mod tests {
             let inputs: Vec<_> = inputs.iter().map(|q| Input { q, m: 2, weight: 1 << 16 }).collect();
             block(&settings, &inputs)
         };
-        let judge = || objects(&[3, -1], 2, &[1.5, -0.5]);
+        let own = OwnBlock { q: &[3, -1], m: 2, scale: 1.0, of_moments: false };
+        let judge = || own.objects(&[1.5, -0.5]);
         assert!(in_mode(DEFAULT, reduce).unwrap().is_some() && !in_mode(DEFAULT, judge).unwrap());
         for bits in OTHERS {
             assert!(in_mode(DEFAULT | bits, reduce).is_err(), "{bits:#x}");

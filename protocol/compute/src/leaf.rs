@@ -115,11 +115,28 @@ impl Engine {
 
     /// The real gradient of the windows' mean loss.
     pub(crate) fn gradient(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> &[f32] {
+        self.gradient_and_loss(setting, parameters, batch).0
+    }
+
+    /// The same, and the fixed-point mean loss.
+    pub(crate) fn gradient_and_loss(
+        &mut self,
+        setting: Setting<'_>,
+        parameters: &[f32],
+        batch: Batch<'_>,
+    ) -> (&[f32], i64) {
+        let begun = Instant::now();
         let plan = self.plan(setting.model);
         let target = GridTarget { q: &mut [], quantise: &|_, _, _| () };
-        self.differentiate(&plan, setting.recompute, parameters, batch, target);
+        let loss = self.differentiate(&plan, setting.recompute, parameters, batch, target);
         self.plan = Some(plan);
-        &self.gradient
+        self.spent.gradient += begun.elapsed();
+        (&self.gradient, fixed_loss(loss))
+    }
+
+    /// The kernels that it computes with.
+    pub(crate) fn kernels(&self) -> Kernels {
+        self.kernels
     }
 
     /// Computes the gradient and returns the mean loss (ARITH-45). Each piece of the gradient that has a target is put on

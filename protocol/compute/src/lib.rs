@@ -26,6 +26,7 @@ mod kernel;
 #[cfg(feature = "tch")]
 pub mod launch;
 mod leaf;
+mod local;
 mod machine;
 mod matrix;
 #[doc(hidden)]

@@ -9,16 +9,16 @@ mod step;
 
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
 use muster_core::layout::{Layout, Tensor};
-use muster_core::manifest::{Method, Model, Optimiser, Schedule};
-use muster_core::state::{ShardMut, State, Update};
+use muster_core::manifest::{Local, Manifest, Method, Model, Optimiser, Schedule};
+use muster_core::state::{Shard, ShardMut, State, Update};
 
 use crate::function;
+use crate::local;
 use crate::kernel::update::{AdamStep, adamw, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
-pub(crate) use step::ShardPlan;
-use step::ShardUpdate;
+pub(crate) use step::{ShardPlan, ShardUpdate};
 use step::TensorStep;
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
@@ -49,6 +49,16 @@ pub(crate) struct Rules<'a> {
     pub optimiser: &'a Optimiser,
     pub rounds: u32,
     pub grid_bits: u8,
+    /// Local updates; none where gradients are exchanged.
+    pub local: Option<&'a Local>,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn of(manifest: &'a Manifest) -> Self {
+        let Manifest { model, optimiser, training, .. } = manifest;
+        let (rounds, grid_bits) = (training.rounds, training.grid_bits);
+        Self { model, optimiser, rounds, grid_bits, local: manifest.local() }
+    }
 }
 
 /// Applies an aggregate to the shards that it has, on as many threads as there are `workers`.
@@ -60,6 +70,7 @@ pub(crate) fn apply<W: Send>(
     update: &Update,
 ) {
     let layout = Layout::of(rules.model);
+    let layout = if rules.local.is_some() { layout.with_moments() } else { layout };
     for id in &update.shards {
         let (range, values) = (layout.shard(*id), update.shard(&layout, *id));
         let (Some(range), Some((values, present)), Some(shard)) = (range, values, state.shard_mut(*id))
@@ -68,7 +79,32 @@ pub(crate) fn apply<W: Send>(
         };
         let plan = ShardPlan::of(&layout, range);
         let step = ShardUpdate { plan: &plan, values, present, late: update.late.contains(id) };
-        apply_to_shard(kernels, workers, rules, shard, &step);
+        match rules.local {
+            Some(local) => local::apply_to_shard(kernels, workers, rules, local, shard, &step),
+            None => apply_to_shard(kernels, workers, rules, shard, &step),
+        }
+    }
+}
+
+/// LOCAL-3: takes a member's own step of AdamW along the gradient of a leaf. The first β power is that of the steps of the round,
+/// the learning rate that of the round.
+pub(crate) fn inner<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    rules: &Rules<'_>,
+    state: &mut State,
+    gradient: &[f32],
+) {
+    let layout = Layout::of(rules.model);
+    for (id, range) in state.held().collect::<Vec<_>>().into_iter().zip(layout.shards()) {
+        let Some(ShardMut { shard, mut vectors, .. }) = state.shard_mut(id) else { continue };
+        let plan = ShardPlan::of(&layout, range);
+        let (present, values) = (vec![true; plan.blocks.len()], &gradient[range.coefficients.clone()]);
+        let step = ShardUpdate { plan: &plan, values, present: &present, late: false };
+        // A gradient is in real units.
+        let units = vec![0; plan.tensors.len()];
+        let stepped = Stepped { shard, exponents: &units, vectors: &mut vectors };
+        take_step(kernels, workers, rules, stepped, &step);
     }
 }
 
@@ -79,8 +115,35 @@ fn apply_to_shard<W: Send>(
     state: ShardMut<'_>,
     step: &ShardUpdate<'_>,
 ) {
-    let (Rules { optimiser, rounds, grid_bits, .. }, plan) = (*rules, step.plan);
     let ShardMut { shard, exponents, mut vectors } = state;
+    let stepped = Stepped { shard: &mut *shard, exponents, vectors: &mut vectors };
+    let squares = take_step(kernels, workers, rules, stepped, step);
+    shard.step += 1;
+    // After the step: aggregate and squares are in units of the old exponents. ROW-6: with a late step they stay, because
+    // the row's other updates that wait are in these units as well.
+    if !step.late {
+        next_exponents(step.plan, rules.grid_bits, &squares, exponents);
+    }
+}
+
+/// A shard whose parameters and moments take a step.
+struct Stepped<'a, 'b> {
+    shard: &'a mut Shard,
+    /// What values are in units of, tensor by tensor.
+    exponents: &'a [i16],
+    vectors: &'a mut [&'b mut [f32]; 3],
+}
+
+/// Takes a step of the optimiser; gives the squares of the blocks that are present.
+fn take_step<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    rules: &Rules<'_>,
+    stepped: Stepped<'_, '_>,
+    step: &ShardUpdate<'_>,
+) -> Vec<Option<f64>> {
+    let (Rules { optimiser, rounds, .. }, plan) = (*rules, step.plan);
+    let Stepped { shard, exponents, vectors } = stepped;
     // The clip factor takes the squares of all blocks of a shard before any of them moves.
     let squares = block_squares(kernels, workers, step);
     // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
@@ -96,17 +159,12 @@ fn apply_to_shard<W: Send>(
         let adam = step_of(optimiser, powers, [unit, rate, decay]);
         TensorStep { adam, rate, first_scale: (1.0 / (1.0 - powers[0])) as f32, decay: decay as f32 }
     };
-    let steps: Vec<TensorStep> = plan.tensors.iter().zip(&*exponents).map(of_tensor).collect();
-    shard.step += 1;
+    let steps: Vec<TensorStep> = plan.tensors.iter().zip(exponents).map(of_tensor).collect();
     match optimiser.method {
-        Method::AdamW => adam_blocks(kernels, workers, &steps, &mut vectors, step),
-        Method::Lamb => lamb::apply(kernels, workers, &steps, &mut vectors, step),
+        Method::AdamW => adam_blocks(kernels, workers, &steps, vectors, step),
+        Method::Lamb => lamb::apply(kernels, workers, &steps, vectors, step),
     }
-    // After the step: aggregate and squares are in units of the old exponents. ROW-6: with a late step they stay, because
-    // the row's other updates that wait are in these units as well.
-    if !step.late {
-        next_exponents(plan, grid_bits, &squares, exponents);
-    }
+    squares
 }
 
 /// Takes AdamW's step in every block that is present.
@@ -149,7 +207,7 @@ fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3
 }
 
 /// Sum of squares of each block in grid units; `None` where it was left out.
-fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: &ShardUpdate<'_>) -> Vec<Option<f64>> {
+pub(crate) fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: &ShardUpdate<'_>) -> Vec<Option<f64>> {
     let ShardUpdate { plan, values, present, .. } = *step;
     let mut squares = vec![None; plan.blocks.len()];
     let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
@@ -177,7 +235,7 @@ pub(crate) fn clip_factor(most: f64, norm: f64) -> f64 {
 }
 
 /// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms (ARITH-48).
-fn next_exponents(plan: &ShardPlan<'_>, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
+pub(crate) fn next_exponents(plan: &ShardPlan<'_>, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
     let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
     for (block, square) in plan.blocks.iter().zip(squares) {
         let sum = &mut sums[block.tensor];

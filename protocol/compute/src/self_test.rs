@@ -40,7 +40,7 @@ pub(crate) fn run(engine: &mut Engine, kernels: Kernels) -> Result<(), Misuse> {
 
 /// Losses, sums and states of two rounds of two leaves.
 fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Optimiser) -> Digest {
-    let rules = Rules { model, optimiser, rounds: 3, grid_bits: 8 };
+    let rules = Rules { model, optimiser, rounds: 3, grid_bits: 8, local: None };
     let parameters = initial::draw(model, Digest([7; 32]), 1);
     let length = parameters.len();
     let tensors = muster_core::layout::Layout::of(model);

@@ -27,8 +27,9 @@ pub fn windows(seed: &Digest, leaf: Leaf, count: u32, windows: u64) -> Vec<u64> 
     (0..count).map(|index| below(base.clone().value(&index).number(), windows)).collect()
 }
 
-/// The windows of a leaf of a seat: by ASSIGN-3 where the state has one row, else by ASSIGN-10. `row_of` gives the row of
-/// a window, among the open ones. `None` where it does not know one.
+/// The windows of a leaf of a seat: by ASSIGN-3 where the state has one row, else by ASSIGN-10. Those of a segment are the
+/// windows of its leaves, one after the other. `row_of` gives the row of a window, among the open ones. `None` where it does
+/// not know one.
 pub fn leaf_windows(
     manifest: &Manifest,
     seed: &Digest,
@@ -37,15 +38,26 @@ pub fn leaf_windows(
     row_of: &mut dyn FnMut(u64, RowSet) -> Option<Row>,
 ) -> Option<Vec<u64>> {
     let (count, all) = (manifest.training.leaf_windows, manifest.windows());
-    let Some(route) = route else { return Some(windows(seed, leaf, count, all)) };
+    let Some(route) = route else {
+        return Some(leaves_of(manifest, leaf).flat_map(|leaf| windows(seed, leaf, count, all)).collect());
+    };
     let drawn = DrawnRow { row: route.row, rows: manifest.model.rows() };
     let mut known = true;
-    let windows = windows_of_row(seed, leaf, count, all, drawn, |window| {
-        let row = row_of(window, route.open);
-        known &= row.is_some();
-        row
-    });
+    let mut of_leaf = |leaf| {
+        windows_of_row(seed, leaf, count, all, drawn, |window| {
+            let row = row_of(window, route.open);
+            known &= row.is_some();
+            row
+        })
+    };
+    let windows = leaves_of(manifest, leaf).flat_map(&mut of_leaf).collect();
     known.then_some(windows)
+}
+
+/// ASSIGN-11: the leaves that a number stands for. In a run of local updates it is that of a segment, which has h of them.
+pub fn leaves_of(manifest: &Manifest, number: Leaf) -> impl Iterator<Item = Leaf> + use<> {
+    let count = u64::from(manifest.local().map_or(1, |local| local.segment));
+    (0..count).map(move |step| Leaf(number.0.wrapping_mul(count).wrapping_add(step)))
 }
 
 /// The row whose windows are drawn.
@@ -155,6 +167,8 @@ pub struct PartPlan {
 pub struct Seating<'a> {
     /// The layout of a path.
     pub layout: &'a Layout,
+    /// Planes that are exchanged.
+    pub planes: usize,
     /// The round's seed.
     pub seed: &'a Digest,
     /// The row of each slot.
@@ -191,18 +205,28 @@ fn shares(layout: &Layout, open: &[ShardId], aggregators: usize) -> Vec<usize> {
 
 /// The shards and blocks of a round's parts, from their number alone: what whoever lacks the ledger knows of them. `None`
 /// where no number of aggregators gives so many.
-pub fn parts_in(layout: &Layout, open: &[ShardId], parts: usize) -> Option<Vec<(ShardId, Vec<Block>)>> {
+pub fn parts_in(
+    layout: &Layout,
+    planes: usize,
+    open: &[ShardId],
+    parts: usize,
+) -> Option<Vec<(ShardId, Vec<Block>)>> {
     // No shard has fewer parts with more aggregators, so that all numbers of them that give this sum give the same parts.
     let fits = |aggregators: &usize| shares(layout, open, *aggregators).iter().sum::<usize>() == parts;
     let aggregators = (0..=limits::SEATS).find(fits)?;
-    Some(blocks(layout, open, aggregators))
+    Some(blocks(layout, planes, open, aggregators))
 }
 
 /// The shards and blocks of each part, in order. A part without blocks does not exist.
-fn blocks(layout: &Layout, open: &[ShardId], aggregators: usize) -> Vec<(ShardId, Vec<Block>)> {
+fn blocks(
+    layout: &Layout,
+    planes: usize,
+    open: &[ShardId],
+    aggregators: usize,
+) -> Vec<(ShardId, Vec<Block>)> {
     let counted = open.iter().zip(shares(layout, open, aggregators));
     counted
-        .flat_map(|(shard, count)| divided(layout, *shard, count).into_iter().map(|blocks| (*shard, blocks)))
+        .flat_map(|(shard, count)| divided(layout, planes, *shard, count).into_iter().map(|blocks| (*shard, blocks)))
         .collect()
 }
 
@@ -243,7 +267,7 @@ pub fn parts(seating: &Seating<'_>) -> Vec<PartPlan> {
     let mut load = std::collections::BTreeMap::new();
     let mut plans = Vec::new();
     let open = open_shards(seating.layout, seating.route);
-    for (shard, blocks) in blocks(seating.layout, &open, drawn.len()) {
+    for (shard, blocks) in blocks(seating.layout, seating.planes, &open, drawn.len()) {
         let able = seating.outside(&drawn, shard);
         // The first of the fewest, in the order of the shuffle.
         let fewest = able.iter().min_by_key(|slot| load.get(*slot).copied().unwrap_or(0usize));
@@ -257,9 +281,9 @@ pub fn parts(seating: &Seating<'_>) -> Vec<PartPlan> {
 /// Splits the blocks of a shard into so many parts, or into one a block.
 // ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the
 // lowest part among equals.
-fn divided(layout: &Layout, shard: ShardId, parts: usize) -> Vec<Vec<Block>> {
+fn divided(layout: &Layout, planes: usize, shard: ShardId, parts: usize) -> Vec<Vec<Block>> {
     let length = |block: &Block| layout.block(*block).map_or(0, |block| block.range.len());
-    let mut order: Vec<Block> = layout.blocks_of(shard).collect();
+    let mut order: Vec<Block> = (0..planes).flat_map(|plane| layout.blocks_in(shard, plane)).collect();
     // No part without a block: there would be nothing to reduce or to sign.
     let count = parts.min(order.len());
     let mut loads = vec![0usize; count];
@@ -361,6 +385,7 @@ mod tests {
             }
             let seating = Seating {
                 layout: &layout,
+                planes: 1,
                 seed: &seed,
                 rows: &[Row(0); 10],
                 route: None,

@@ -57,7 +57,7 @@ pub struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     /// Of no blocks yet.
     pub fn new(layout: &'a Layout, root: Digest) -> Self {
-        Self { layout, root, q: vec![0; layout.parameters()], present: BTreeSet::new() }
+        Self { layout, root, q: vec![0; layout.coefficients()], present: BTreeSet::new() }
     }
 
     /// Adds a block.

@@ -3,12 +3,15 @@
 //! Tensors follow each other in one flat vector of `d` coefficients. A **block** is a range of at most
 //! [`limits::BLOCK_COEFFICIENTS`] within one tensor: the unit of robust aggregation. A **chunk** is a range of at
 //! most [`limits::CHUNK_COEFFICIENTS`] within one block: a leaf of the Merkle tree of a contribution.
+//!
+//! A contribution has one *plane* of `d` coefficients, one for each parameter. In a run of local updates it has a second one
+//! behind it, of the second moments, with blocks and chunks of its own.
 
 use std::ops::Range;
 
 use crate::ids::{Block, Row, ShardId};
 use crate::limits;
-use crate::manifest::{Albert, Decoder, Family, Mixture, Model};
+use crate::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model};
 
 /// One tensor of the model, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +74,7 @@ impl ShardRange {
 pub struct Layout {
     shards: Vec<ShardRange>,
     rows: u16,
+    planes: usize,
     tensors: Vec<Tensor>,
     blocks: Vec<BlockRange>,
     chunks: Vec<Range<usize>>,
@@ -93,6 +97,7 @@ impl Layout {
         let mut layout = Self {
             shards: Vec::new(),
             rows: model.rows(),
+            planes: 1,
             tensors: Vec::new(),
             blocks: Vec::new(),
             chunks: Vec::new(),
@@ -106,6 +111,29 @@ impl Layout {
         }
         layout.end_shard();
         layout
+    }
+
+    /// The layout of a run's contributions: of its model, with a plane for each number that is contributed of a parameter.
+    pub fn of_run(manifest: &Manifest) -> Self {
+        let layout = Self::of(&manifest.model);
+        if manifest.local().is_some() { layout.with_moments() } else { layout }
+    }
+
+    /// LAYOUT-7: blocks and chunks of a second plane follow those of the first.
+    #[must_use]
+    pub fn with_moments(mut self) -> Self {
+        let (parameters, chunks) = (self.parameters(), self.chunks.len());
+        let behind = |range: &Range<usize>, by: usize| range.start + by..range.end + by;
+        let second = self.blocks.iter().map(|block| BlockRange {
+            tensor: block.tensor,
+            range: behind(&block.range, parameters),
+            chunks: behind(&block.chunks, chunks),
+        });
+        let second: Vec<BlockRange> = second.collect();
+        self.blocks.extend(second);
+        self.chunks.extend(self.chunks.iter().map(|chunk| behind(chunk, parameters)).collect::<Vec<_>>());
+        self.planes = 2;
+        self
     }
 
     /// STATE-7: what was pushed since the shard before is one.
@@ -226,9 +254,19 @@ impl Layout {
         self.tensors.push(tensor);
     }
 
-    /// Coefficients in all: `d`.
+    /// Parameters of a path: `d`.
     pub fn parameters(&self) -> usize {
         self.tensors.last().map_or(0, |last| last.range().end)
+    }
+
+    /// Planes of a contribution: 1, or 2 in a run of local updates.
+    pub fn planes(&self) -> usize {
+        self.planes
+    }
+
+    /// Coefficients of a contribution: `d` for each plane.
+    pub fn coefficients(&self) -> usize {
+        self.planes * self.parameters()
     }
 
     /// Shards of a path in order: one, or of a mixture the trunk and the row.
@@ -264,7 +302,7 @@ impl Layout {
         &self.tensors
     }
 
-    /// Blocks in order.
+    /// Blocks of a path in order, plane by plane.
     pub fn blocks(&self) -> &[BlockRange] {
         &self.blocks
     }
@@ -275,36 +313,65 @@ impl Layout {
     }
 
     /// Where a block of the run is among [`Layout::blocks`].
-    // LAYOUT-6: block n is block n of the trunk where n < B. Else it is of row ⌊(n − B)/b⌋, if there is such a row, and in a
-    // path of that row it stands where block B + (n − B) mod b of row 0 does.
+    // LAYOUT-6: of its plane, block n is block n of the trunk where n < B. Else it is of row ⌊(n − B)/b⌋, if there is such a
+    // row, and in a path of that row it stands where block B + (n − B) mod b of row 0 does.
     pub fn position(&self, block: Block) -> Option<usize> {
+        let (plane, number) = self.in_plane(block)?;
         let (trunk, row) = (self.shards.first()?.blocks.len(), self.row_blocks());
-        match block.index().checked_sub(trunk) {
-            Some(behind) if row > 0 => {
-                (behind / row < usize::from(self.rows)).then_some(trunk + behind % row)
-            }
-            Some(_) => None,
-            None => Some(block.index()),
-        }
+        let position = number.checked_sub(trunk).map_or(number, |behind| trunk + behind % row.max(1));
+        Some(plane * (trunk + row) + position)
     }
 
     /// The shard that a block belongs to.
     pub fn shard_of(&self, block: Block) -> Option<ShardId> {
-        self.position(block)?;
-        let behind = block.index().checked_sub(self.shards.first()?.blocks.len());
+        let (_, number) = self.in_plane(block)?;
+        let behind = number.checked_sub(self.shards.first()?.blocks.len());
         Some(behind.map_or(ShardId::TRUNK, |behind| ShardId::of(Row((behind / self.row_blocks()) as u16))))
     }
 
-    /// The blocks of a shard, in order.
+    /// The plane of a block, and its number there.
+    fn in_plane(&self, block: Block) -> Option<(usize, usize)> {
+        let all = self.plane_blocks();
+        let plane = block.index() / all.max(1);
+        (plane < self.planes).then_some((plane, block.index() - plane * all))
+    }
+
+    /// Blocks of a plane, of all rows of the run.
+    fn plane_blocks(&self) -> usize {
+        let trunk = self.shards.first().map_or(0, |trunk| trunk.blocks.len());
+        trunk + usize::from(self.rows) * self.row_blocks()
+    }
+
+    /// Whether a block is of the second plane, of second moments.
+    pub fn is_of_moments(&self, block: Block) -> bool {
+        self.in_plane(block).is_some_and(|(plane, _)| plane > 0)
+    }
+
+    /// The blocks of a shard in the first plane, in order.
     pub fn blocks_of(&self, id: ShardId) -> impl Iterator<Item = Block> + Clone + use<> {
-        let before = id.row().map_or(0, Row::index) * self.row_blocks();
-        let range = self.shard(id).map_or(0..0, |shard| shard.blocks.clone());
+        self.blocks_in(id, 0)
+    }
+
+    /// The blocks of a shard in a plane, in order.
+    pub fn blocks_in(&self, id: ShardId, plane: usize) -> impl Iterator<Item = Block> + Clone + use<> {
+        let before = id.row().map_or(0, Row::index) * self.row_blocks() + plane * self.plane_blocks();
+        let range = self.shard(id).filter(|_| plane < self.planes).map_or(0..0, |shard| shard.blocks.clone());
         range.map(move |position| Block((before + position) as u32))
     }
 
     /// The blocks of a path, in order of [`Layout::blocks`].
     pub fn path_blocks(&self, row: Row) -> impl Iterator<Item = Block> + Clone + '_ {
-        self.path(row).flat_map(|shard| self.blocks_of(shard))
+        (0..self.planes).flat_map(move |plane| self.path(row).flat_map(move |shard| self.blocks_in(shard, plane)))
+    }
+
+    /// Where a block stands in what a shard is updated by, which is plane after plane: its coefficients there, and its place
+    /// among the blocks there.
+    pub fn place_in_update(&self, block: Block) -> Option<(Range<usize>, usize)> {
+        let (plane, _) = self.in_plane(block)?;
+        let (shard, range) = (self.shard(self.shard_of(block)?)?, &self.block(block)?.range);
+        let before = plane * (self.parameters() - shard.coefficients.len()) + shard.coefficients.start;
+        let first = plane * (self.blocks.len() / self.planes - shard.blocks.len()) + shard.blocks.start;
+        Some((range.start - before..range.end - before, self.position(block)? - first))
     }
 
     /// Blocks of a row; none where there are no experts.

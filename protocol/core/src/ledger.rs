@@ -81,7 +81,7 @@ pub struct Ledger {
 impl Ledger {
     /// The empty ledger of a run.
     pub fn new(manifest: Arc<Manifest>) -> Self {
-        let (run, layout) = (manifest.run(), Layout::of(&manifest.model));
+        let (run, layout) = (manifest.run(), Layout::of_run(&manifest));
         let zero = ShardRoots {
             step: 0,
             beta_powers: [0; 2],

@@ -38,6 +38,10 @@ pub const PARAMETERS: u64 = 1 << 33;
 pub const PARAMETER_BYTES: u64 = 4 * PARAMETERS;
 /// Leaves that one member sums in one round.
 pub const QUOTA: u32 = 256;
+/// Segments of a contribution in a run of local updates.
+pub const SEGMENTS: u32 = 64;
+/// Local steps of one segment.
+pub const SEGMENT_STEPS: u32 = 1024;
 /// Windows of one leaf.
 pub const LEAF_WINDOWS: u32 = 1024;
 /// Tokens of one window, without the target that follows the last one.

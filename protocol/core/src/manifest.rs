@@ -5,6 +5,7 @@ mod aggregation;
 mod data;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
+mod local;
 mod model;
 mod profile;
 mod rules;
@@ -13,13 +14,14 @@ mod training;
 pub use admission::{Admission, Listed, Mode};
 pub use aggregation::{Aggregation, Rule};
 pub use data::{CommittedFile, Data, DataFile, Router, Start, Tokeniser, TokeniserFile};
+pub use local::{Exchange, Local};
 pub use model::{Albert, Decoder, Family, Mixture, Model};
 pub use profile::{Profile, Tolerance};
 pub use training::{Method, Optimiser, Schedule, Training};
 
 use crate::codec::{Real, Text, encode};
 use crate::hash::{Domain, hash_of};
-use crate::ids::{MemberId, RunId};
+use crate::ids::{MemberId, Round, RunId};
 use crate::wire;
 
 /// Version of the protocol that this crate speaks.
@@ -64,8 +66,8 @@ wire! {
         pub rollback: Rollback,
         /// Reserved: rounds between a gradient's state and its use. 0.
         pub delay: u8,
-        /// Reserved: kind of exchange. 0, one all-reduce.
-        pub exchange: u8,
+        /// What members exchange in a round.
+        pub exchange: Exchange,
         /// Reserved: groups of members. 0, one group.
         pub groups: u8,
     }
@@ -154,6 +156,30 @@ impl Manifest {
     pub fn windows(&self) -> u64 {
         // The last token has no successor to predict (DATA-3).
         self.data.tokens().saturating_sub(1) / u64::from(self.model.sequence.max(1))
+    }
+
+    /// Local updates; none where gradients are exchanged.
+    pub fn local(&self) -> Option<&Local> {
+        self.exchange.local()
+    }
+
+    /// Whether kept states need their moments: to go back to one, or to compute the steps of a round again.
+    pub fn keeps_moments(&self) -> bool {
+        self.rollback.is_on() || self.local().is_some()
+    }
+
+    /// Planes of a contribution that are exchanged in a round: 1, or 2 where the second moments are renewed.
+    pub fn planes_in(&self, round: Round) -> usize {
+        if self.local().is_some_and(|local| local.renews_moments(round)) { 2 } else { 1 }
+    }
+
+    /// LOCAL-8: the positions of a contribution that have to be computed to have these, which are ascending: in a local run a
+    /// segment begins where the one before it ends.
+    pub fn computed_for(&self, positions: &[u32]) -> Vec<u32> {
+        match (self.local(), positions.last()) {
+            (Some(_), Some(last)) => (0..=*last).collect(),
+            _ => positions.to_vec(),
+        }
     }
 
     /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of.

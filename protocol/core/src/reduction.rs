@@ -8,7 +8,7 @@ use crate::ids::{Block, Digest, ShardId, Slot};
 use crate::ieee::require_ieee;
 use crate::layout::Layout;
 use crate::ledger::WeightedCommit;
-use crate::manifest::{Family, Manifest};
+use crate::manifest::{Aggregation, Family, Manifest, Rule};
 use crate::messages::round::Bitmap;
 
 /// A reduced part.
@@ -43,6 +43,7 @@ pub fn reduce<'a>(
     let commitments: Vec<&WeightedCommit> =
         slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
     let weights = weights(manifest, &commitments);
+    let scale = scale(manifest, &commitments);
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();
     let mut kept = vec![0.0; slots.len()];
@@ -55,7 +56,16 @@ pub fn reduce<'a>(
             let q = input(*slot, *block).filter(|q| q.len() == length)?;
             vectors.push(Input { q, m: commitment.commit.leaves, weight: *weight });
         }
+        if layout.is_of_moments(*block) {
+            let renewed = moments(manifest, &mut vectors)?;
+            digest = digest.block(&renewed);
+            values.push(renewed);
+            continue;
+        }
         let mut aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
+        if manifest.local().is_some() {
+            aggregate.values.iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
+        }
         let left = bound(manifest, layout, *block, &mut aggregate.values);
         let kept = kept.iter_mut().zip(&aggregate.factors);
         kept.for_each(|(sum, factor)| *sum += factor * left * length as f64);
@@ -65,6 +75,27 @@ pub fn reduce<'a>(
     }
     let factors = slots.into_iter().zip(kept.iter().map(|sum| sum / f64::max(coefficients, 1.0))).collect();
     Some(Reduced { values, digest: digest.finish(), factors })
+}
+
+/// LOCAL-6: M, by which the aggregate of a segment is multiplied: Σ w·m/Σ w over the inputs of a part, in f64; 1 where
+/// gradients are exchanged.
+// Not S: where everybody is slow, it would stretch what they did.
+pub fn scale(manifest: &Manifest, commitments: &[&WeightedCommit]) -> f64 {
+    let weights = weights(manifest, commitments);
+    let total: u64 = weights.iter().sum();
+    if manifest.local().is_none() || total == 0 {
+        return 1.0;
+    }
+    let pairs = weights.iter().zip(commitments);
+    let segments: u64 = pairs.map(|(weight, of)| weight.saturating_mul(of.commit.leaves.into())).sum();
+    segments as f64 / total as f64
+}
+
+/// LOCAL-7: the weighted coordinate median of second moments, which nobody's number of segments divides.
+fn moments(manifest: &Manifest, inputs: &mut [Input<'_>]) -> Option<Vec<f32>> {
+    inputs.iter_mut().for_each(|input| input.m = 1);
+    let median = Aggregation { rule: Rule::Median, mixing: false, ..manifest.aggregation };
+    Some(aggregate::block(&median, inputs)?.values)
 }
 
 /// AGG-22: cuts a block of a row to what it is trusted with; returns what is left of it, 1 for all.
@@ -82,34 +113,56 @@ fn bound(manifest: &Manifest, layout: &Layout, block: Block, values: &mut [f32])
 // Measured by the contributor's own length: the rule's spread s is known to the aggregator alone.
 pub const OBJECTION: f64 = 3.0;
 
-/// Whether the author of Q = `q` over `m` leaves objects to the values of a block (AGG-20). A value that is no number
-/// draws an objection, as lengths that differ do.
-///
-/// Both squares are summed from +0 in order of coefficients; x is the rounded quotient.
-///
-/// # Panics
-/// When the processor's floating-point mode is not the IEEE default.
-pub fn objects(q: &[i32], m: u32, values: &[f32]) -> bool {
-    // What cannot be compared is objected to: silence would let it pass.
-    if q.len() != values.len() || m == 0 {
-        return true;
+/// What its author compares a block's result with.
+#[derive(Clone, Copy)]
+pub struct OwnBlock<'a> {
+    /// Its integers there.
+    pub q: &'a [i32],
+    /// Its leaves.
+    pub m: u32,
+    /// What the result of a leaf was multiplied by ([`scale`]).
+    pub scale: f64,
+    /// Whether they are of second moments, which are not per leaf.
+    pub of_moments: bool,
+}
+
+impl OwnBlock<'_> {
+    /// Whether their author objects to the values of a block (AGG-20). A value that is no number draws an objection, as
+    /// lengths that differ do.
+    ///
+    /// Both squares are summed from +0 in order of coefficients; x is the rounded quotient, times the scale.
+    ///
+    /// # Panics
+    /// When the processor's floating-point mode is not the IEEE default.
+    pub fn objects(&self, values: &[f32]) -> bool {
+        let Self { q, m, scale, of_moments } = *self;
+        // What cannot be compared is objected to: silence would let it pass.
+        if q.len() != values.len() || m == 0 {
+            return true;
+        }
+        require_ieee();
+        // LOCAL-7: of second moments, a step of the grid for each coefficient is no distance.
+        let (by, start) = if of_moments { (1.0, q.len() as f64) } else { (f64::from(m), 0.0) };
+        let (mut away, mut own) = (0.0f64, start);
+        for (q, v) in q.iter().zip(values) {
+            let x = f64::from(*q) / by * if of_moments { 1.0 } else { scale };
+            let y = x - f64::from(*v);
+            away += y * y;
+            own += x * x;
+        }
+        // Not the opposite comparison: it would be false for what is no number.
+        let near = away <= OBJECTION * OBJECTION * own;
+        !near
     }
-    require_ieee();
-    let (mut away, mut own) = (0.0f64, 0.0f64);
-    for (q, v) in q.iter().zip(values) {
-        let x = f64::from(*q) / f64::from(m);
-        let y = x - f64::from(*v);
-        away += y * y;
-        own += x * x;
-    }
-    // Not the opposite comparison: it would be false for what is no number.
-    let near = away <= OBJECTION * OBJECTION * own;
-    !near
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn objects(q: &[i32], m: u32, values: &[f32]) -> bool {
+        OwnBlock { q, m, scale: 1.0, of_moments: false }.objects(values)
+    }
 
     #[test]
     fn agg_20_a_contributor_objects_to_what_is_far_from_its_own() {

@@ -1,6 +1,7 @@
 //! Several arithmetics at work at once: the leaves of a round do not depend on each other.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_compute::{Exact, Path, buffers};
@@ -12,20 +13,28 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::round::Commit;
 use muster_core::messages::round::Route;
-use muster_core::state::{Arithmetic, LeafJob, State};
+use muster_core::state::{Arithmetic, LeafTask, State};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 
 use crate::held::HeldState;
 use crate::memory::available;
 
-/// Computes whole contributions, as many leaves at once as threads and memory allow.
+/// Computes whole contributions, as many leaves (of local updates, contributions) at once as threads and memory allow.
 ///
 /// A leaf on n threads waits for its slowest window again and again; n leaves on a thread each do not wait.
 pub struct Crew {
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
     workers: Vec<LeafWorker>,
+}
+
+/// What leaves are a function of.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    manifest: &'a Manifest,
+    dataset: &'a Dataset,
+    state: &'a State,
 }
 
 struct LeafWorker {
@@ -68,7 +77,7 @@ impl Crew {
         commits: &[&Commit],
         told: &(dyn Fn() + Sync),
     ) -> Result<Vec<(Vec<i32>, i64)>, StoreError> {
-        let layout = Layout::of(&self.manifest.model);
+        let layout = Layout::of_run(&self.manifest);
         let rows: BTreeSet<Row> = commits.iter().map(|commit| commit.row()).collect();
         let mut sums = vec![(Vec::new(), 0); commits.len()];
         // Row by row: no two paths are in memory at once.
@@ -79,7 +88,7 @@ impl Crew {
                 self.path_sums(&held.state, &chosen, told)
             } else {
                 let path: Vec<ShardId> = layout.path(row).collect();
-                self.path_sums(&held.select(&path)?, &chosen, told)
+                self.path_sums(&held.select(&path, self.manifest.local().is_some())?, &chosen, told)
             };
             own.into_iter().zip(computed).for_each(|(index, sum)| sums[index] = sum);
         }
@@ -92,25 +101,30 @@ impl Crew {
         commits: &[&Commit],
         told: &(dyn Fn() + Sync),
     ) -> Vec<(Vec<i32>, i64)> {
-        let empty = || Mutex::new((vec![0i32; path.parameters.len()], 0i64));
-        let sums: Vec<_> = commits.iter().map(|_| empty()).collect();
-        let jobs = commits.iter().enumerate();
-        let jobs =
-            jobs.flat_map(|(index, commit)| (0..commit.leaves).map(move |leaf| (index, *commit, leaf)));
-        let jobs = Mutex::new(jobs);
         let (manifest, dataset) = (&*self.manifest, &*self.dataset);
+        let source = Source { manifest, dataset, state: path };
+        let length = Layout::of_run(manifest).planes() * path.parameters.len();
+        let sums: Vec<_> = commits.iter().map(|_| Mutex::new((vec![0i32; length], 0i64))).collect();
+        // LOCAL-8: a segment begins where the one before it ends, so that one worker has them all.
+        let at_once = |commit: &Commit| if manifest.local().is_some() { commit.leaves.max(1) } else { 1 };
+        let jobs = commits.iter().enumerate().flat_map(|(index, commit)| {
+            let firsts = (0..commit.leaves).step_by(at_once(commit) as usize);
+            firsts.map(move |first| (index, *commit, first..first + at_once(commit)))
+        });
+        let jobs = Mutex::new(jobs);
         let work = |worker: &mut LeafWorker| {
             loop {
                 let job = lock(&jobs).next();
-                let Some((index, commit, position)) = job else { return };
-                let loss = worker.leaf(manifest, dataset, path, commit, position);
-                if let Some(sum) = sums.get(index) {
-                    let mut sum = lock(sum);
-                    // Integers: the order in which workers finish changes no bit of the sum.
-                    sum.0.iter_mut().zip(&worker.leaf).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
-                    sum.1 = sum.1.wrapping_add(loss);
-                }
-                told();
+                let Some((index, commit, positions)) = job else { return };
+                worker.leaves(source, commit, positions, &mut |q, loss| {
+                    if let Some(sum) = sums.get(index) {
+                        let mut sum = lock(sum);
+                        // Integers: the order in which workers finish changes no bit of the sum.
+                        sum.0.iter_mut().zip(q).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
+                        sum.1 = sum.1.wrapping_add(loss);
+                    }
+                    told();
+                });
             }
         };
         let work = &work;
@@ -124,21 +138,27 @@ impl Crew {
 }
 
 impl LeafWorker {
-    /// Recomputes one leaf of a contribution into the buffer; gives its loss.
-    fn leaf(
+    /// Recomputes leaves of a contribution, and gives the integers and the loss of each.
+    fn leaves(
         &mut self,
-        manifest: &Manifest,
-        dataset: &Dataset,
-        state: &State,
+        source: Source<'_>,
         commit: &Commit,
-        position: u32,
-    ) -> i64 {
-        let seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
-        let leaf = assign::leaf(commit.slot, commit.seats, position);
-        let windows = leaf_windows(manifest, dataset, &seed, leaf, commit.route.as_ref());
-        self.leaf.resize(state.parameters.len(), 0);
-        let job = LeafJob { state, round_seed: seed, leaf, windows: &windows };
-        self.arithmetic.leaf(manifest, &job, &mut self.leaf)
+        positions: Range<u32>,
+        take: &mut dyn FnMut(&[i32], i64),
+    ) {
+        let Source { manifest, dataset, state } = source;
+        let round_seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
+        let spare = Mutex::new(std::mem::take(&mut self.leaf));
+        let mut tasks = positions.map(|position| {
+            let leaf = assign::leaf(commit.slot, commit.seats, position);
+            let windows = leaf_windows(manifest, dataset, &round_seed, leaf, commit.route.as_ref());
+            LeafTask { state, round_seed, leaf, windows, q: std::mem::take(&mut lock(&spare)) }
+        });
+        self.arithmetic.leaves(manifest, &mut tasks, &mut |q, loss| {
+            take(&q, loss);
+            *lock(&spare) = q;
+        });
+        self.leaf = spare.into_inner().unwrap_or_else(PoisonError::into_inner);
     }
 }
 

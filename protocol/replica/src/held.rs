@@ -51,12 +51,12 @@ impl HeldState {
         self.roots.with(&self.state).with_shards(self.rows.iter().map(|(id, file)| (*id, *file.roots())))
     }
 
-    /// These of its shards, in memory, as far as it has them. Rows from the disk come without moments.
+    /// These of its shards, in memory, as far as it has them. Rows from the disk come with moments if these are wanted.
     ///
     /// # Errors
     /// What the disk reports.
-    pub fn select(&self, shards: &[ShardId]) -> Result<State, StoreError> {
-        select(&self.state, &self.rows, shards)
+    pub fn select(&self, shards: &[ShardId], moments: bool) -> Result<State, StoreError> {
+        select(&self.state, &self.rows, shards, moments)
     }
 
     /// Moves its rows from memory to the disk.
@@ -178,7 +178,7 @@ impl KeptState {
         if self.state.held().eq(shards.iter().copied()) {
             return Some(self.state.clone());
         }
-        let selected = select(&self.state, &self.rows, shards);
+        let selected = select(&self.state, &self.rows, shards, self.has_moments());
         let selected =
             selected.inspect_err(|error| tracing::warn!("a row of a state cannot be read: {error}")).ok()?;
         (selected.shards.len() == shards.len()).then(|| Arc::new(selected))
@@ -190,11 +190,11 @@ impl KeptState {
     }
 }
 
-/// Shards from memory and, behind them, rows from the disk without their moments.
-fn select(memory: &State, rows: &Rows, shards: &[ShardId]) -> Result<State, StoreError> {
+/// Shards from memory and, behind them, rows from the disk.
+fn select(memory: &State, rows: &Rows, shards: &[ShardId], moments: bool) -> Result<State, StoreError> {
     let mut selected = memory.select(shards.iter().copied());
     for (id, row) in shards.iter().filter_map(|id| Some((id, rows.get(id)?))) {
-        selected = selected.and(&row.load_parameters(*id)?);
+        selected = selected.and(&if moments { row.load(*id)? } else { row.load_parameters(*id)? });
     }
     Ok(selected)
 }

@@ -7,6 +7,7 @@ use std::fs;
 
 use muster_compute::{Machine, buffers};
 use muster_core::error::Misuse;
+use muster_core::layout::Layout;
 use muster_core::manifest::{DataFile, Manifest};
 
 use crate::results::{ROUNDS, ROUNDS_BEFORE_DISK};
@@ -85,7 +86,7 @@ fn rounds(manifest: &Manifest, most: usize) -> u64 {
 fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -> Need {
     let Manifest { training, retention, data, .. } = manifest;
     // To go back to a state takes its moments, too.
-    let whole = if manifest.rollback.is_on() { 3 } else { 1 };
+    let whole = if manifest.keeps_moments() { 3 } else { 1 };
     let kept = whole * u64::from(retention.states.min(training.rounds));
     let given = data.file_bytes(DataFile::Parameters);
     Need {
@@ -106,9 +107,12 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let path = manifest.model.parameters();
     let results = vectors(path, rounds(manifest, ROUNDS));
     let need = holding(manifest, machine.threads, path, results);
+    let planes = Layout::of_run(manifest).planes() as u64;
+    // Of local updates: the state after the steps, how far it has moved, and the integers of the last segment's end.
+    let chain = if manifest.local().is_some() { 4 + planes } else { 0 };
     Need {
-        model: need.model.saturating_add(vectors(path, 2)),
-        contributions: vectors(path, kept.into()),
+        model: need.model.saturating_add(vectors(path, 2 * planes + chain)),
+        contributions: vectors(path, planes * u64::from(kept)),
         leaves: need.leaves.saturating_add(machine.buffers(manifest)),
         ..need
     }

@@ -90,8 +90,8 @@ impl Replica {
         held: HeldState,
         round: Round,
     ) -> Self {
-        let layout = Arc::new(Layout::of(&manifest.model));
-        let snapshot = KeptState::of(&held, manifest.rollback.is_on(), None);
+        let layout = Arc::new(Layout::of_run(&manifest));
+        let snapshot = KeptState::of(&held, manifest.keeps_moments(), None);
         Self {
             manifest,
             layout,
@@ -115,7 +115,7 @@ impl Replica {
     pub fn with_row_files(mut self, files: RowFiles) -> Result<Self, StoreError> {
         if self.held.roots.rows() > 1 {
             self.held.put_rows(&files)?;
-            self.snapshot = KeptState::of(&self.held, self.manifest.rollback.is_on(), None);
+            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), None);
         }
         self.row_files = Some(files);
         Ok(self)
@@ -165,7 +165,7 @@ impl Replica {
             self.held.rows.retain(|shard, _| wanted.contains(shard));
             self.held.state = self.held.state.select(wanted);
             // Leaves are computed on the snapshot, which is of what a seat holds.
-            self.snapshot = KeptState::of(&self.held, self.manifest.rollback.is_on(), None);
+            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), None);
         }
     }
 
@@ -265,7 +265,7 @@ impl Replica {
 
     /// Keeps the snapshot, and makes one of the state as it is now.
     fn renew(&mut self, spare: Option<State>) {
-        let fresh = KeptState::of(&self.held, self.manifest.rollback.is_on(), spare);
+        let fresh = KeptState::of(&self.held, self.manifest.keeps_moments(), spare);
         let before = std::mem::replace(&mut self.snapshot, fresh);
         self.history.push_back(before);
     }
@@ -328,7 +328,7 @@ pub(crate) fn mean_held_out_loss(
         let windows = dataset.held_out_windows(sequence, HELD_OUT_WINDOWS);
         return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, &held.state, &windows));
     }
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(&manifest);
     let routed = dataset.routed_held_out_windows(sequence, HELD_OUT_WINDOWS, |row| row.0 < rows);
     let (mut sum, mut count) = (0.0, 0);
     for row in held.shards().filter_map(ShardId::row) {
@@ -336,7 +336,7 @@ pub(crate) fn mean_held_out_loss(
         let windows: Vec<Vec<u32>> = windows.map(|window| window.tokens.clone()).collect();
         if !windows.is_empty() {
             let path: Vec<ShardId> = layout.path(row).collect();
-            let path = held.select(&path);
+            let path = held.select(&path, false);
             let path = path.inspect_err(|error| tracing::warn!("no held-out loss: {error}")).ok()?;
             sum += arithmetic.evaluate(manifest, &path, &windows) * windows.len() as f64;
             count += windows.len();

@@ -241,10 +241,10 @@ impl<'a> AggregateFile<'a> {
     fn read_shard(&mut self, id: ShardId) -> io::Result<Update> {
         let (first, range, sum) =
             self.find(id).ok_or_else(|| damaged("it lacks a shard that takes a step"))?;
-        let (coefficients, blocks) = (range.coefficients.len(), range.blocks.len());
+        let (count, blocks) = Update::size(self.layout, range);
         self.file.seek(SeekFrom::Start(first))?;
         let mut file = BufReader::new(&mut self.file);
-        let values = read_reals(&mut file, coefficients)?;
+        let values = read_reals(&mut file, count)?;
         let mut present = vec![0; blocks];
         file.read_exact(&mut present)?;
         let present: Vec<bool> = present.into_iter().map(|mark| mark != 0).collect();
@@ -262,7 +262,7 @@ impl<'a> AggregateFile<'a> {
             if *held == id {
                 return Some((first, range, *sum));
             }
-            first += shard_bytes(range);
+            first += shard_bytes(self.layout, range);
         }
         None
     }
@@ -274,29 +274,26 @@ impl<'a> AggregateFile<'a> {
 
     fn read_block(&mut self, block: Block) -> io::Result<Option<Vec<u8>>> {
         let layout = self.layout;
-        let of = (
-            layout.shard_of(block).and_then(|id| self.find(id)),
-            layout.block(block),
-            layout.position(block),
-        );
-        let (Some((first, shard, _)), Some(range), Some(position)) = of else { return Ok(None) };
-        let mark = 4 * shard.coefficients.len() + position - shard.blocks.start;
+        let of = (layout.shard_of(block).and_then(|id| self.find(id)), layout.place_in_update(block));
+        let (Some((first, shard, _)), Some((range, place))) = of else { return Ok(None) };
+        let mark = 4 * Update::size(layout, shard).0 + place;
         let mut present = [0];
         self.file.seek(SeekFrom::Start(first + mark as u64))?;
         self.file.read_exact(&mut present)?;
         if present == [0] {
             return Ok(None);
         }
-        let mut bytes = vec![0; 4 * range.range.len()];
-        self.file.seek(SeekFrom::Start(first + 4 * (range.range.start - shard.coefficients.start) as u64))?;
+        let mut bytes = vec![0; 4 * range.len()];
+        self.file.seek(SeekFrom::Start(first + 4 * range.start as u64))?;
         self.file.read_exact(&mut bytes)?;
         Ok(Some(bytes))
     }
 }
 
 /// Bytes of a shard in a file.
-fn shard_bytes(range: &ShardRange) -> u64 {
-    (4 * range.coefficients.len() + range.blocks.len()) as u64
+fn shard_bytes(layout: &Layout, range: &ShardRange) -> u64 {
+    let (values, blocks) = Update::size(layout, range);
+    (4 * values + blocks) as u64
 }
 
 /// Reads what a file begins with, and how many bytes that is; the file must be as long as that says.
@@ -313,7 +310,7 @@ fn read_head(file: &mut File, layout: &Layout, round: Round) -> io::Result<(Head
     let head = files::unseal(&name(round), &head).and_then(|head| decode::<Head>(head).ok());
     let head = head.ok_or_else(|| damaged("the checksum of its head does not fit"))?;
     let begin = 8 + length;
-    let sizes = head.shards.iter().map(|(id, _)| layout.shard(*id).map(shard_bytes));
+    let sizes = head.shards.iter().map(|(id, _)| layout.shard(*id).map(|range| shard_bytes(layout, range)));
     let bytes: Option<u64> = sizes.sum();
     let bytes = bytes.filter(|_| head.shards.is_sorted_by(|(one, _), (next, _)| one < next));
     let bytes = bytes.ok_or_else(|| damaged("it is of another model"))?;

@@ -40,7 +40,7 @@ pub fn table(plan: &Plan) -> Result<String, Misuse> {
     }
     let mut course = Course::begin(manifest.clone(), dataset, plan.threads)?;
     course.train(rounds, &|| ());
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(&manifest);
     for leaf in 0..LEAVES {
         let passage = course.passage(leaf);
         let job = course.job(&passage);

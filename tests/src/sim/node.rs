@@ -320,7 +320,7 @@ impl Sim {
             let all = check.parts.iter().map(|(part, _)| (*part, view.parts()[part.index()].blocks.clone()));
             return all.collect();
         }
-        check.objections(&self.layout, view, &held.commit, q, |part, block, digest| {
+        check.objections(node.machine.ledger(), &held.commit, q, |part, block, digest| {
             let place = view.parts().get(part.index())?.blocks.binary_search(&block).ok()?;
             self.reduced.get(&(check.round, part, *digest))?.get(place)
         })

@@ -68,7 +68,7 @@ impl Course {
             }
             let leaves = f64::from(self.leaves());
             let values = sum.iter().map(|q| (f64::from(*q) / leaves) as f32).collect();
-            let update = Update::whole(&Layout::of(&self.manifest.model), values);
+            let update = Update::whole(&Layout::of_run(&self.manifest), values);
             self.exact.apply(&self.manifest, &mut self.state, &update);
             self.round = self.round.next();
             self.seed = round_seed(self.manifest.run(), self.round, &self.state.root());

@@ -144,7 +144,7 @@ impl World {
 
     pub(super) fn train(&mut self, exact: &mut Exact) {
         let view = self.ledger.current().unwrap().clone();
-        let layout = Layout::of(&self.manifest.model);
+        let layout = Layout::of_run(&self.manifest);
         let mut commits = Vec::new();
         for (slot, seat) in view.seats().iter().enumerate() {
             let node = &mut self.nodes[slot];

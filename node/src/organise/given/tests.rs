@@ -52,7 +52,7 @@ fn values(count: u64) -> Vec<f32> {
 /// What `muster run export` makes of a model with these parameters.
 fn exported(manifest: &Manifest, parameters: &[f32], out: &Path) {
     let folder = out.to_owned();
-    let state = State::initial(&layout::Layout::of(&manifest.model), parameters.to_vec());
+    let state = State::initial(&layout::Layout::of_run(&manifest), parameters.to_vec());
     let checkpoint = Checkpoint { manifest: manifest.clone(), round: Round(0), state, folder };
     assert_eq!(export(&checkpoint, None, out).unwrap(), Exported::Path(Row(0)));
 }
@@ -390,7 +390,7 @@ fn what_others_save_of_an_albert_is_taken() {
     write(&folder, &tensors);
     let given = Given::open(&folder).unwrap();
     let found = given.parameters(&manifest.model).unwrap();
-    let layout = layout::Layout::of(&manifest.model);
+    let layout = layout::Layout::of_run(&manifest);
     let positions = layout.tensors()[1].range();
     for (index, (found, exported)) in found.iter().zip(&parameters).enumerate() {
         let of_type = if positions.contains(&index) { types[(index - positions.start) % 4] } else { 0.0 };

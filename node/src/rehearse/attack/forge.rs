@@ -1,12 +1,12 @@
 //! Ways to forge a contribution whose table adds up.
 
-use muster_core::assign;
 use muster_core::ids::{Leaf, Slot};
+use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Model};
-use muster_core::state::{Arithmetic, LeafJob, State};
+use muster_core::state::{Arithmetic, State};
 
 use super::Coalition;
-use crate::member::{Assignment, LeafSum, Summed};
+use crate::member::{Assignment, LeafSum, Recipe, Summed};
 
 /// The true leaves, each changed; it is told the position.
 pub(super) fn changed(
@@ -27,7 +27,7 @@ pub(super) fn repeated(work: &Assignment, leaf: LeafSum) -> Summed {
 /// Mean and standard deviation of what the honest members will commit to a leaf, coefficient by coefficient, and
 /// their mean loss: every leaf of theirs is recomputed.
 pub(super) fn honest(work: &Assignment, arithmetic: &mut dyn Arithmetic, coalition: &Coalition) -> Crowd {
-    let d = work.state.parameters.len();
+    let d = Layout::of_run(&work.manifest).planes() * work.state.parameters.len();
     let (mut mean, mut square, mut loss) = (vec![0.0f64; d], vec![0.0f64; d], 0.0);
     let slots = coalition.honest(work);
     for slot in &slots {
@@ -58,11 +58,8 @@ pub(super) struct Crowd {
 
 /// The contribution of another slot.
 pub(super) fn sum_of(work: &Assignment, arithmetic: &mut dyn Arithmetic, slot: Slot, quota: u32) -> Summed {
-    let leaf = |position| {
-        let leaf = assign::leaf(slot, work.seats, position);
-        work.gradient(arithmetic, &work.state, leaf, &work.windows(leaf))
-    };
-    Summed::of((0..quota).map(leaf).collect())
+    let windows = |leaf| work.windows(leaf);
+    summed(work, arithmetic, &Recipe { slot, ..work.recipe(&windows) }, quota)
 }
 
 /// True gradients, but under this state and of this text.
@@ -70,13 +67,9 @@ pub(super) fn computed(
     work: &Assignment,
     arithmetic: &mut dyn Arithmetic,
     state: &State,
-    windows: impl Fn(Leaf) -> Vec<Vec<u32>>,
+    windows: impl Fn(Leaf) -> Vec<Vec<u32>> + Sync,
 ) -> Summed {
-    let leaf = |position| {
-        let leaf = assign::leaf(work.slot, work.seats, position);
-        work.gradient(arithmetic, state, leaf, &windows(leaf))
-    };
-    Summed::of((0..work.quota).map(leaf).collect())
+    summed(work, arithmetic, &Recipe { state, ..work.recipe(&windows) }, work.quota)
 }
 
 /// True gradients of the assigned text, but of this model in this state.
@@ -87,12 +80,18 @@ pub(super) fn modelled(
     state: &State,
 ) -> Summed {
     let manifest = Manifest { model: model.clone(), ..(*work.manifest).clone() };
-    let leaf = |position| {
-        let leaf = assign::leaf(work.slot, work.seats, position);
-        let job = LeafJob { state, round_seed: work.seed, leaf, windows: &work.windows(leaf) };
-        let mut q = work.spares.any(state.parameters.len());
-        let loss = arithmetic.leaf(&manifest, &job, &mut q);
-        (q, loss)
-    };
-    Summed::of((0..work.quota).map(leaf).collect())
+    let windows = |leaf| work.windows(leaf);
+    summed(work, arithmetic, &Recipe { manifest: &manifest, state, ..work.recipe(&windows) }, work.quota)
+}
+
+/// As many leaves of this recipe.
+pub(super) fn summed(
+    work: &Assignment,
+    arithmetic: &mut dyn Arithmetic,
+    recipe: &Recipe<'_>,
+    quota: u32,
+) -> Summed {
+    let mut leaves = Vec::new();
+    work.compute(arithmetic, recipe, &mut (0..quota), &mut |leaf| leaves.push(leaf));
+    Summed::of(leaves)
 }

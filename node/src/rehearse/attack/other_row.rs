@@ -16,7 +16,7 @@ pub(super) struct OtherRow;
 
 impl NodeConduct for OtherRow {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let layout = Layout::of(&work.manifest.model);
+        let layout = Layout::of_run(&work.manifest);
         let shard = layout.shards().get(1).map(|shard| shard.coefficients.clone());
         let (Some(route), Some(row)) = (&work.route, shard) else { return work.sum(arithmetic) };
         let seed = assign::calibration_seed(work.manifest.run());

@@ -26,7 +26,7 @@ pub(super) enum Scope {
 
 impl NodeConduct for Scope {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let ranges = self.ranges(work, &Layout::of(&work.manifest.model));
+        let ranges = self.ranges(work, &Layout::of_run(&work.manifest));
         changed(work, arithmetic, |_, q| {
             for range in &ranges {
                 let integers = q.get_mut(range.clone()).unwrap_or_default();

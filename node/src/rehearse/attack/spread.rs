@@ -12,7 +12,7 @@ pub(super) struct Spread;
 impl NodeConduct for Spread {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut summed = work.sum(arithmetic);
-        for block in Layout::of(&work.manifest.model).blocks() {
+        for block in Layout::of_run(&work.manifest).blocks() {
             let index = block.range.start + work.round.index() % block.range.len().max(1);
             summed.q.get_mut(index).into_iter().for_each(|value| *value = value.saturating_add(1));
         }

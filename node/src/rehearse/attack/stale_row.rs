@@ -21,7 +21,7 @@ pub(super) struct StaleRow {
 
 impl NodeConduct for StaleRow {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let layout = Layout::of(&work.manifest.model);
+        let layout = Layout::of_run(&work.manifest);
         let Some(row) = layout.shards().get(1).map(|shard| shard.coefficients.clone()) else {
             return work.sum(arithmetic);
         };

@@ -89,9 +89,9 @@ fn work_on(kind: Kind, round: u32) -> Assignment {
     let (manifest, dataset) = manifest(&directory.path().join("corpus"), kind);
     let (root, state) = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap().snapshot();
     let row = Row(u16::from(kind == Kind::Rows));
-    let mut state = state.select(Layout::of(&manifest.model).path(row));
+    let mut state = state.select(Layout::of_run(&manifest).path(row));
     state.parameters.iter_mut().for_each(|weight| *weight *= 1.0 + 0.01 * round as f32);
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(&manifest);
     let blocks =
         |part: usize| (0..layout.blocks().len() as u32).filter(move |block| *block as usize % 2 == part);
     let parts = [0, 1].map(|part| blocks(part).map(Block).collect());

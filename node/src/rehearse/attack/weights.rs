@@ -19,7 +19,7 @@ pub(super) enum RoundedWeights {
 impl NodeConduct for RoundedWeights {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut state = State { first: Vec::new(), second: Vec::new(), ..(*work.state).clone() };
-        for tensor in Layout::of(&work.manifest.model).tensors() {
+        for tensor in Layout::of_run(&work.manifest).tensors() {
             let Some(weights) = state.parameters.get_mut(tensor.range()) else { continue };
             let step = weights.iter().fold(0f32, |most, weight| most.max(weight.abs())) / 127.0;
             weights.iter_mut().for_each(|weight| *weight = self.round(*weight, step));

@@ -8,28 +8,28 @@ use crate::kernel::update::AdamStep;
 
 /// A shard's tensors and blocks.
 pub(crate) struct ShardPlan<'a> {
-    pub(super) tensors: &'a [Tensor],
-    pub(super) blocks: Vec<ShardBlock>,
+    pub(crate) tensors: &'a [Tensor],
+    pub(crate) blocks: Vec<ShardBlock>,
 }
 
 /// A block in its shard.
-pub(super) struct ShardBlock {
+pub(crate) struct ShardBlock {
     /// Index of its tensor in the shard.
-    pub(super) tensor: usize,
+    pub(crate) tensor: usize,
     /// Its coefficients in the shard's vectors.
-    pub(super) range: Range<usize>,
+    pub(crate) range: Range<usize>,
 }
 
 /// The update of a shard.
 #[derive(Clone, Copy)]
-pub(super) struct ShardUpdate<'a> {
-    pub(super) plan: &'a ShardPlan<'a>,
+pub(crate) struct ShardUpdate<'a> {
+    pub(crate) plan: &'a ShardPlan<'a>,
     /// Of its coefficients.
-    pub(super) values: &'a [f32],
+    pub(crate) values: &'a [f32],
     /// Whether each of its blocks has values.
-    pub(super) present: &'a [bool],
+    pub(crate) present: &'a [bool],
     /// Whether it is the aggregate of an earlier round, with which the exponents stay (ROW-6).
-    pub(super) late: bool,
+    pub(crate) late: bool,
 }
 
 impl<'a> ShardPlan<'a> {
@@ -44,12 +44,12 @@ impl<'a> ShardPlan<'a> {
 }
 
 /// What a step follows in a tensor.
-pub(super) struct TensorStep {
-    pub(super) adam: AdamStep,
+pub(crate) struct TensorStep {
+    pub(crate) adam: AdamStep,
     /// The learning rate.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// LAMB: c₁ of ARITH-67.
-    pub(super) first_scale: f32,
+    pub(crate) first_scale: f32,
     /// Weight decay.
-    pub(super) decay: f32,
+    pub(crate) decay: f32,
 }

@@ -46,7 +46,7 @@ pub(super) fn judge(
     // A root that was never sealed is one that no witness has: nobody is blamed for what was answered to it.
     let unavailable =
         || Judgement::Undecided(format!("the state {} before round {} is unavailable", ask.root, ask.round));
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(manifest);
     let path: Vec<ShardId> = layout.path(ask.row).collect();
     let state = witness.state(&ask.root, &path);
     let state = state.filter(|state| state.parameters.len() == layout.parameters());

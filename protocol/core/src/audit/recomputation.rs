@@ -11,9 +11,47 @@ use crate::messages::round::Commit;
 use crate::sketch::probe::Allowance;
 use crate::state::{Arithmetic, LeafTask, State};
 
-/// Parameters and exponents of the path that a contribution was computed on, where the witness has them.
+/// Parameters and exponents of the path that a contribution was computed on, and in a run of local updates its moments, where
+/// the witness has them.
 pub fn leaf_state(manifest: &Manifest, commit: &Commit, witness: &mut dyn Witness) -> Option<State> {
-    witness.state(&commit.state, &commit.shards(&Layout::of(&manifest.model)))
+    let state = witness.state(&commit.state, &commit.shards(&Layout::of_run(manifest)))?;
+    // LOCAL-1: steps begin with the second moments. A copy without them is as good as none.
+    let whole = manifest.local().is_none() || state.second.len() == state.parameters.len();
+    whole.then_some(state)
+}
+
+/// What leaves of a contribution are recomputed with.
+pub struct Recomputing<'a> {
+    /// The manifest.
+    pub manifest: &'a Manifest,
+    /// The contribution.
+    pub commit: &'a Commit,
+    /// The path of the state before the round that it was computed on.
+    pub state: &'a State,
+    /// Who has the text.
+    pub witness: &'a mut dyn Witness,
+    /// The arithmetic.
+    pub arithmetic: &'a mut dyn Arithmetic,
+}
+
+impl Recomputing<'_> {
+    /// Recomputes the leaves at these positions, which are ascending, and gives each with its position. `None` when windows
+    /// are unavailable.
+    // LOCAL-8: the segments before one that is wanted are computed as well, from the state of the round. What a member says
+    // of the states in between is not needed, so that it cannot withhold it.
+    pub fn each(&mut self, positions: &[u32], take: &mut dyn FnMut(u32, Vec<i32>, i64)) -> Option<()> {
+        let Self { manifest, commit, state, .. } = *self;
+        let computed = manifest.computed_for(positions);
+        let tasks = computed.iter().map(|position| leaf_task(manifest, commit, *position, state, self.witness));
+        let tasks: Vec<_> = tasks.collect::<Option<_>>()?;
+        let mut computed = computed.iter();
+        self.arithmetic.leaves(manifest, &mut tasks.into_iter(), &mut |q, loss| {
+            if let Some(position) = computed.next().filter(|position| positions.contains(position)) {
+                take(*position, q, loss);
+            }
+        });
+        Some(())
+    }
 }
 
 /// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
@@ -25,14 +63,14 @@ pub fn recompute(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Option<(Vec<i32>, i64)> {
-    let task = leaf_task(manifest, commit, position, state, witness)?;
-    let mut q = vec![0; state.parameters.len()];
-    let loss = arithmetic.leaf(manifest, &task.job(), &mut q);
-    Some((q, loss))
+    let mut found = None;
+    let mut recomputing = Recomputing { manifest, commit, state, witness, arithmetic };
+    recomputing.each(&[position], &mut |_, q, loss| found = Some((q, loss)))?;
+    found
 }
 
 /// One leaf of a contribution, to be recomputed among others. `None` when its windows are unavailable.
-pub fn leaf_task<'a>(
+fn leaf_task<'a>(
     manifest: &Manifest,
     commit: &Commit,
     position: u32,
@@ -60,7 +98,7 @@ pub struct Sum {
 impl Sum {
     /// The root that Q would be committed with.
     pub fn root(&self, manifest: &Manifest) -> Digest {
-        Commitment::new(&Layout::of(&manifest.model), &self.q).root()
+        Commitment::new(&Layout::of_run(manifest), &self.q).root()
     }
 
     /// How this differs from what was committed; none where root and loss are the same.
@@ -99,15 +137,16 @@ pub fn recompute_sum(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Option<Sum> {
-    let mut sum = Sum { q: vec![0i32; state.parameters.len()], loss: 0, allowance: Allowance::new(manifest) };
-    let tasks = (0..commit.leaves).map(|position| leaf_task(manifest, commit, position, state, witness));
-    let tasks: Vec<_> = tasks.collect::<Option<_>>()?;
-    arithmetic.leaves(manifest, &mut tasks.into_iter(), &mut |q, loss| {
+    let planes = Layout::of_run(manifest).planes();
+    let q = vec![0i32; planes * state.parameters.len()];
+    let mut sum = Sum { q, loss: 0, allowance: Allowance::new(manifest) };
+    let all: Vec<u32> = (0..commit.leaves).collect();
+    Recomputing { manifest, commit, state, witness, arithmetic }.each(&all, &mut |_, q, loss| {
         // Wrapping: an honest sum stays below 2³⁰ (GRID-2), and a stranger's must not stop the judge.
         sum.q.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
         sum.loss = sum.loss.wrapping_add(loss);
         sum.allowance.add(&q);
-    });
+    })?;
     Some(sum)
 }
 
@@ -118,7 +157,7 @@ pub fn committed_total(
     witness: &mut dyn Witness,
 ) -> Option<Vec<i32>> {
     let q = witness.contribution(frozen.commit.round, &frozen.author)?;
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(manifest);
     // Nobody's statement of Q is evidence: the frozen root decides (AUDIT-7).
-    (q.len() == layout.parameters() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)
+    (q.len() == layout.coefficients() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)
 }

@@ -28,7 +28,7 @@ pub(super) fn judged(
         return Ok(Judgement::Undecided(format!("round {} is unavailable", result.round)));
     };
     let blocks = check(manifest, evidence, &view, &result)?;
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(manifest);
     let mut inputs: BTreeMap<(Slot, Block), Vec<i32>> = BTreeMap::new();
     for slot in result.inputs.slots() {
         let commitment =

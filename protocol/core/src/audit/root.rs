@@ -39,7 +39,7 @@ pub(super) fn judge(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
-    let layout = Layout::of(&manifest.model);
+    let layout = Layout::of_run(manifest);
     let step = Step::of(manifest, &layout, wrong)?;
     let Step { round, height, before, after, from, .. } = &step;
     // A state without moments, or of another shape, would give another step without anybody's fault.
@@ -75,7 +75,7 @@ pub(super) fn judge(
 
 /// What the signatures alone decide: nothing, if they fit.
 pub(super) fn unexecuted(manifest: &Manifest, wrong: &WrongRoot) -> Result<Judgement, Reject> {
-    let Step { round, .. } = Step::of(manifest, &Layout::of(&manifest.model), wrong)?;
+    let Step { round, .. } = Step::of(manifest, &Layout::of_run(manifest), wrong)?;
     Ok(Judgement::Undecided(format!("whether round {round} gives the sealed state only re-executing shows")))
 }
 
@@ -107,7 +107,7 @@ fn parts_of(
     // Each commitment names the open rows, and the ledger has compared it with the seats.
     let commit = frozen.commits.first().ok_or(Reject::Rule("a freeze holds a commitment"))?;
     let shards = open_shards(layout, commit.verify(manifest.run())?.route.as_ref());
-    let plans = parts_in(layout, &shards, outcome.results.len());
+    let plans = parts_in(layout, manifest.planes_in(frozen.round), &shards, outcome.results.len());
     let plans = plans.ok_or(Reject::Rule("an outcome holds one result for each part"))?;
     let mut parts = Vec::new();
     for (part, (signed, (of, blocks))) in (0..).map(Part).zip(outcome.results.iter().zip(plans)) {

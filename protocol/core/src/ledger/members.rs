@@ -265,7 +265,10 @@ impl Ledger {
         let sharers = if nodes.is_empty() { taken } else { nodes.len() };
         nodes.extend(in_turn(&newcomers, taken, turn));
         let leaves = self.manifest.training.leaves as usize;
-        let share = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
+        // Chains of steps cannot be shared out: in a run of local updates every seat has one.
+        let local = self.manifest.local().is_some();
+        let shared = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
+        let share = |slot: usize| if local { leaves } else { shared(slot) };
         let seat = |(slot, member): (usize, &&Member)| Seat {
             member: member.id,
             // At least one leaf: a seat without one would have nothing to commit to, and fail.

@@ -21,6 +21,7 @@ impl Ledger {
         let route = (self.rows() > 1).then_some(Route { row: Row(0), open });
         let seating = Seating {
             layout: &self.layout,
+            planes: self.manifest.planes_in(self.next_round),
             seed: &seed,
             rows: &rows,
             route: route.as_ref(),

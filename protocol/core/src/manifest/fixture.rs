@@ -4,7 +4,7 @@ use crate::codec::{Real, Text};
 use crate::ids::{Digest, MemberId};
 
 use super::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Mixture, Model, Optimiser,
+    Admission, Aggregation, Audit, Data, Decoder, Exchange, Family, Local, Manifest, Method, Mixture, Model, Optimiser,
     Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 
@@ -61,7 +61,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         retention: Retention { contributions: 8, states: 4 },
         rollback: Rollback::never(),
         delay: 0,
-        exchange: 0,
+        exchange: Exchange::Gradients,
         groups: 0,
     }
 }
@@ -84,6 +84,14 @@ pub fn mixture(model: &mut Model, rows: u16) {
         held: 0,
         lag: 0,
     });
+}
+
+/// Makes a run one of local updates: `segments` segments of two steps, second moments in every other round.
+pub fn local(manifest: &mut Manifest, segments: u32) {
+    let (outer_rate, outer_momentum) = (real(0.7), real(0.9));
+    let local = Local { steps: 2 * segments, segment: 2, moments_every: 2, outer_rate, outer_momentum };
+    manifest.exchange = Exchange::Local(local);
+    manifest.training.leaves = segments;
 }
 
 fn data() -> Data {

@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeSet;
 
 use super::{
-    Admission, Albert, Data, Decoder, Family, Manifest, Mixture, Mode, Model, Profile, Rollback, Router,
+    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Profile, Rollback, Router,
     Start, Tokeniser, Tolerance, VERSION,
 };
 use crate::codec::Real;
@@ -23,9 +23,9 @@ impl Manifest {
     /// # Errors
     /// [`Misuse`] naming field, rule and value.
     pub fn check(&self) -> Result<(), Misuse> {
-        // MANIFEST-2: version is 1; delay, exchange and groups are 0.
+        // MANIFEST-2: version is 1; delay and groups are 0.
         require(self.version == VERSION, "version", "must be 1", self.version)?;
-        for (field, value) in [("delay", self.delay), ("exchange", self.exchange), ("groups", self.groups)] {
+        for (field, value) in [("delay", self.delay), ("groups", self.groups)] {
             require(value == 0, field, "is reserved and must be 0", value)?;
         }
         self.model.check()?;
@@ -36,6 +36,7 @@ impl Manifest {
         self.check_branch()?;
         self.check_router()?;
         self.check_optimiser()?;
+        self.check_local()?;
         self.check_aggregation()?;
         self.check_audit()?;
         self.admission.check(self.audit.share_ppm)?;
@@ -109,6 +110,31 @@ impl Manifest {
         let rule =
             format!("must be at most retention.contributions, {most}, for which rounds are remembered");
         require(lag <= most, "experts.lag", &rule, lag)
+    }
+
+    /// MANIFEST-17: `segment` is 1 to 1,024 and divides `steps`, which has 64 segments at most; `moments_every` is 1 to 2^16;
+    /// `outer_rate` lies in (0, 16], `outer_momentum` in \[0, 1). The profile is exact, the method AdamW, and `training.leaves`
+    /// is the number of segments.
+    fn check_local(&self) -> Result<(), Misuse> {
+        let Some(local) = self.local() else { return Ok(()) };
+        let Local { steps, segment, moments_every, outer_rate, outer_momentum } = local;
+        within("local.segment", *segment, 1..=limits::SEGMENT_STEPS)?;
+        let whole = *steps > 0 && steps.is_multiple_of(*segment);
+        require(whole, "local.steps", &format!("must be a multiple of local.segment, {segment}"), steps)?;
+        let rule = format!("must be at most {} segments of {segment} steps", limits::SEGMENTS);
+        require(local.segments() <= limits::SEGMENTS, "local.steps", &rule, steps)?;
+        within("local.moments_every", *moments_every, 1..=1 << 16)?;
+        let rate = outer_rate.value();
+        require(rate > 0.0 && rate <= 16.0, "local.outer_rate", "must be above 0 and at most 16", rate)?;
+        let momentum = outer_momentum.value();
+        require((0.0..1.0).contains(&momentum), "local.outer_momentum", "must lie in [0, 1)", momentum)?;
+        // Roundings of a chain add up over its steps, and no tolerance has been measured for that.
+        let exact = self.profile == Profile::Exact;
+        require(exact, "profile", "must be exact where steps are local: nobody has calibrated another", self.profile.name())?;
+        let adam = self.optimiser.method == Method::AdamW;
+        require(adam, "optimiser.method", "must be adamw where steps are local", "lamb")?;
+        let rule = format!("must be the segments of a member, {}, where steps are local", local.segments());
+        require(self.training.leaves == local.segments(), "training.leaves", &rule, self.training.leaves)
     }
 
     /// MANIFEST-15: a model with several rows has a router with as many; any other has none.

@@ -6,11 +6,10 @@ use std::ops::Deref;
 use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
-use crate::layout::Layout;
-use crate::ledger::{Ledger, RoundView, Stage};
+use crate::ledger::{Ledger, RoundView, Stage, WeightedCommit};
 use crate::limits;
 use crate::messages::round::{Checked, Commit, PartResult};
-use crate::reduction::objects;
+use crate::reduction::{OwnBlock, scale};
 use crate::sign::Signed;
 
 /// Results to fetch and to compare with one's own contribution.
@@ -33,18 +32,25 @@ impl Check {
     /// As [`objects`].
     pub fn objections<V: Deref<Target = Vec<f32>>>(
         &self,
-        layout: &Layout,
-        view: &RoundView,
+        ledger: &Ledger,
         own: &Commit,
         q: &[i32],
         shown: impl Fn(Part, Block, &Digest) -> Option<V>,
     ) -> BTreeMap<Part, Vec<Block>> {
         let mut objections: BTreeMap<Part, Vec<Block>> = BTreeMap::new();
+        let (layout, Some(view)) = (ledger.layout(), ledger.round(self.round)) else { return objections };
         for (part, digest) in &self.parts {
+            let inputs = view.inputs().get(part.index()).copied().unwrap_or_default();
+            let counted: Vec<&WeightedCommit> =
+                inputs.slots().filter_map(|slot| view.commitment(slot)).collect();
+            let scale = scale(ledger.manifest(), &counted);
             let far = |block: &&Block| {
                 let q = layout.block(**block).and_then(|block| q.get(block.range.clone()));
                 let values = shown(*part, **block, digest);
-                q.zip(values).is_some_and(|(q, values)| objects(q, own.leaves, &values))
+                q.zip(values).is_some_and(|(q, values)| {
+                    let of_moments = layout.is_of_moments(**block);
+                    OwnBlock { q, m: own.leaves, scale, of_moments }.objects(&values)
+                })
             };
             let planned = view.parts().get(part.index()).map(|plan| plan.blocks.iter());
             let far: Vec<Block> = planned.into_iter().flatten().filter(far).copied().collect();

@@ -56,7 +56,7 @@ impl Probe {
         }
         let Tolerance { groups: bounds, loss } = &manifest.tolerance;
         let bound = |group: usize| bounds.get(group).or(bounds.last()).map_or(0.0, |bound| bound.value());
-        let groups = Layout::of(&manifest.model).groups().into_iter().enumerate();
+        let groups = Layout::of_run(manifest).groups().into_iter().enumerate();
         Self {
             way: Way::Signs(Hasher::new(Domain::PROJECT).part(&freeze.0).part(&beacon.0).finish()),
             groups: groups.map(|(group, range)| Group { range, tolerance: bound(group).into() }).collect(),

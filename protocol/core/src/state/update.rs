@@ -1,11 +1,12 @@
 //! The aggregate of a round, shard by shard.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::ids::{Block, Round, Row, ShardId};
-use crate::layout::Layout;
+use crate::layout::{Layout, ShardRange};
 
 /// The step of a shard: which shard, by the results of which round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -36,10 +37,16 @@ impl Update {
         for id in shards {
             let Some(range) = layout.shard(id) else { continue };
             update.shards.push(id);
-            update.values.resize(update.values.len() + range.coefficients.len(), 0.0);
-            update.present.resize(update.present.len() + range.blocks.len(), false);
+            let (values, blocks) = Self::size(layout, range);
+            update.values.resize(update.values.len() + values, 0.0);
+            update.present.resize(update.present.len() + blocks, false);
         }
         update
+    }
+
+    /// Values and blocks of a shard: plane after plane.
+    pub fn size(layout: &Layout, shard: &ShardRange) -> (usize, usize) {
+        (layout.planes() * shard.coefficients.len(), layout.planes() * shard.blocks.len())
     }
 
     /// What these steps take of the aggregates of their rounds; none where one of these is not to be had, or lacks a shard.
@@ -64,57 +71,55 @@ impl Update {
         Some(update)
     }
 
-    /// Of the path of row 0, with a value for every coefficient.
-    pub fn whole(layout: &Layout, values: Vec<f32>) -> Self {
+    /// Of the path of row 0, with a value for every coefficient of the first plane, and 0 for those of another one.
+    pub fn whole(layout: &Layout, mut values: Vec<f32>) -> Self {
+        values.resize(layout.coefficients(), 0.0);
         let (shards, present) = (layout.path(Row(0)).collect(), vec![true; layout.blocks().len()]);
         Self { shards, values, present, late: Vec::new() }
     }
 
     /// Whether it has as many values and marks as its shards need.
     pub fn fits(&self, layout: &Layout) -> bool {
-        let sizes = || self.shards.iter().filter_map(|id| layout.shard(*id));
+        let sizes = || self.shards.iter().filter_map(|id| layout.shard(*id)).map(|shard| Self::size(layout, shard));
         sizes().count() == self.shards.len()
-            && self.values.len() == sizes().map(|shard| shard.coefficients.len()).sum::<usize>()
-            && self.present.len() == sizes().map(|shard| shard.blocks.len()).sum::<usize>()
+            && self.values.len() == sizes().map(|(values, _)| values).sum::<usize>()
+            && self.present.len() == sizes().map(|(_, blocks)| blocks).sum::<usize>()
     }
 
-    /// Where its values and marks of a shard begin.
-    fn before(&self, layout: &Layout, id: ShardId) -> Option<[usize; 2]> {
+    /// Where its values and marks of a shard are.
+    fn place(&self, layout: &Layout, id: ShardId) -> Option<(Range<usize>, Range<usize>)> {
         let place = self.shards.iter().position(|held| *held == id)?;
         let before = self.shards.iter().take(place).filter_map(|id| layout.shard(*id));
-        Some(before.fold([0; 2], |[values, blocks], shard| {
-            [values + shard.coefficients.len(), blocks + shard.blocks.len()]
-        }))
+        let (values, blocks) = before.fold((0, 0), |before, shard| {
+            let size = Self::size(layout, shard);
+            (before.0 + size.0, before.1 + size.1)
+        });
+        let size = Self::size(layout, layout.shard(id)?);
+        Some((values..values + size.0, blocks..blocks + size.1))
     }
 
     /// Its values and marks of a shard.
     pub fn shard(&self, layout: &Layout, id: ShardId) -> Option<(&[f32], &[bool])> {
-        let ([values, blocks], range) = (self.before(layout, id)?, layout.shard(id)?);
-        let values = self.values.get(values..values + range.coefficients.len())?;
-        Some((values, self.present.get(blocks..blocks + range.blocks.len())?))
+        let (values, blocks) = self.place(layout, id)?;
+        Some((self.values.get(values)?, self.present.get(blocks)?))
     }
 
     /// The values of a block, whether it has a result or not.
     pub fn block(&self, layout: &Layout, block: Block) -> Option<&[f32]> {
-        let id = layout.shard_of(block)?;
-        let (values, coefficients) = (self.shard(layout, id)?.0, &layout.shard(id)?.coefficients);
-        let range = &layout.block(block)?.range;
-        values.get(range.start - coefficients.start..range.end - coefficients.start)
+        let (values, _) = self.shard(layout, layout.shard_of(block)?)?;
+        values.get(layout.place_in_update(block)?.0)
     }
 
     /// Gives a block its values; `None` when they are not as many as it has, or it is in no shard of these.
     pub fn put(&mut self, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
-        let id = layout.shard_of(block)?;
-        let ([first_value, first_block], shard) = (self.before(layout, id)?, layout.shard(id)?);
-        let range = &layout.block(block)?.range;
-        let first = first_value + range.start - shard.coefficients.start;
-        let target = self.values.get_mut(first..first + range.len())?;
+        let (shard_values, shard_blocks) = self.place(layout, layout.shard_of(block)?)?;
+        let (range, place) = layout.place_in_update(block)?;
+        let target = self.values.get_mut(shard_values)?.get_mut(range)?;
         if target.len() != values.len() {
             return None;
         }
         target.copy_from_slice(values);
-        let place = first_block + layout.position(block)? - shard.blocks.start;
-        *self.present.get_mut(place)? = true;
+        *self.present.get_mut(shard_blocks)?.get_mut(place)? = true;
         Some(())
     }
 }

@@ -6,7 +6,7 @@ use muster_core::aggregate::{self, Input};
 use muster_core::codec::Real;
 use muster_core::contribution::PartDigest;
 use muster_core::manifest;
-use muster_core::reduction;
+use muster_core::reduction::OwnBlock;
 
 use super::cases::{as_integer, as_word, full, list, number, shown, text, word};
 
@@ -22,7 +22,9 @@ pub(super) fn aggregation(op: &str, inputs: &Value) -> Value {
             let q: Vec<i32> = list(inputs, "q").iter().map(as_integer).collect();
             let bits = list(inputs, "values").iter().map(as_word);
             let values: Vec<f32> = bits.map(|bits| f32::from_bits(bits as u32)).collect();
-            json!({ "objects": reduction::objects(&q, number(inputs, "m") as u32, &values) })
+            let m = number(inputs, "m") as u32;
+            let own = OwnBlock { q: &q, m, scale: 1.0, of_moments: false };
+            json!({ "objects": own.objects(&values) })
         }
         "trust" => {
             let bits = list(inputs, "values").iter().map(as_word);

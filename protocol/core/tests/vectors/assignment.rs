@@ -81,6 +81,7 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
     let route = several.then(|| Route { row: Row(7), open: rows.iter().copied().collect() });
     let seating = Seating {
         layout: &layout,
+        planes: 1,
         seed: &digest(inputs, "seed"),
         rows: &rows,
         route: route.as_ref(),
@@ -88,7 +89,7 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
     };
     // AUDIT-13: whoever knows the open rows and the number of parts finds the same ones.
     let parts = assign::parts(&seating);
-    let found = assign::parts_in(&layout, &assign::open_shards(&layout, route.as_ref()), parts.len());
+    let found = assign::parts_in(&layout, 1, &assign::open_shards(&layout, route.as_ref()), parts.len());
     assert_eq!(found, Some(parts.into_iter().map(|plan| (plan.shard, plan.blocks)).collect()));
     answer(&seating)
 }

@@ -38,7 +38,7 @@ impl Arithmetic for Adds {
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         for (block, _) in layout.blocks().iter().zip(&update.present).filter(|(_, present)| **present) {
             for place in block.range.clone() {
                 state.parameters[place] += update.values[place];
@@ -90,7 +90,7 @@ impl Witness for Scene {
 impl Scene {
     fn new() -> Self {
         let manifest = manifest();
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         let vector = |scale: f32| (0..layout.parameters()).map(|place| place as f32 * scale - 1.0).collect();
         let size = layout.shards()[0].size();
         let shard = Shard { id: ShardId::TRUNK, step: ROUND.0, beta_powers: [0.5, 0.75], size };
@@ -144,7 +144,7 @@ impl Scene {
     }
 
     fn parts(&self) -> Vec<(ShardId, Vec<Block>)> {
-        parts_in(&self.layout, &[ShardId::TRUNK], PARTS).unwrap()
+        parts_in(&self.layout, 1, &[ShardId::TRUNK], PARTS).unwrap()
     }
 
     /// The state that a round with results of these parts gives.

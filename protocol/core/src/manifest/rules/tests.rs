@@ -89,7 +89,7 @@ fn manifest() -> Manifest {
         retention: Retention { contributions: 8, states: 8 },
         rollback: Rollback { limit: real(0.5), most_rounds: 8, spacing: 9 },
         delay: 0,
-        exchange: 0,
+        exchange: crate::manifest::Exchange::Gradients,
         groups: 0,
     }
 }

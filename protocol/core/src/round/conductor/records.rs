@@ -147,6 +147,7 @@ impl Conductor {
         let (layout, route) = (self.ledger.layout(), view.route(Slot(0)));
         let seating = Seating {
             layout,
+            planes: self.ledger.manifest().planes_in(view.round()),
             seed: &seed,
             rows: &rows,
             route: route.as_ref(),

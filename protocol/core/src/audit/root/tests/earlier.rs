@@ -24,7 +24,7 @@ impl Arithmetic for AddsToShards {
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         assert_eq!(state.held().collect::<Vec<_>>(), [ROW], "the shard alone");
         let Some((values, present)) = update.shard(&layout, ROW) else { return };
         let first = layout.shard(ROW).unwrap().coefficients.start;
@@ -78,7 +78,7 @@ impl Witness for Rows {
 impl Rows {
     fn new() -> Self {
         let manifest = with_rows(manifest(), 2, 0);
-        let layout = Layout::of(&manifest.model);
+        let layout = Layout::of_run(&manifest);
         let vector = |scale: f32| (0..layout.parameters()).map(|place| place as f32 * scale - 1.0).collect();
         let shards = layout.path(Row(0)).zip(layout.shards());
         let shards =
@@ -125,7 +125,7 @@ impl Rows {
         let freeze = self.seal(10 * u64::from(round.0), Body::Freeze(freeze));
         let head = freeze.verify(self.manifest.run()).unwrap().head();
         let update = &self.aggregates.iter().find(|(of, _)| *of == round).unwrap().1;
-        let plans = parts_in(&self.layout, &self.layout.all_shards(2).collect::<Vec<_>>(), PARTS).unwrap();
+        let plans = parts_in(&self.layout, 1, &self.layout.all_shards(2).collect::<Vec<_>>(), PARTS).unwrap();
         let result = |(part, (_, blocks)): (usize, (ShardId, Vec<Block>))| {
             let values = blocks.iter().map(|block| update.block(&self.layout, *block).unwrap());
             let digest = values.fold(PartDigest::default(), |digest, values| digest.block(values)).finish();
