@@ -295,7 +295,13 @@ def numbered_windows(manifest, first):
     """As many windows as a leaf has, from window `first` on; token i of window n is (3i² + 5i + 7n) mod vocabulary."""
     model = manifest["model"]
     token = lambda window, i: (3 * i * i + 5 * i + 7 * window) % model["vocabulary"]
-    return [[token(first + b, i) for i in range(model["sequence"] + 1)] for b in range(manifest["training"]["leaf_windows"])]
+    return [[token(first + b, i) for i in range(model["sequence"] + 1)] for b in range(windows_of_leaf(manifest))]
+
+
+def windows_of_leaf(manifest):
+    """ASSIGN-11: of a segment in a run of local updates."""
+    (_, local), = manifest["exchange"].items()
+    return manifest["training"]["leaf_windows"] * (local["segment"] if local else 1)
 
 
 def integer_hash(q):
@@ -316,25 +322,32 @@ def run(manifest, rounds, left_out, spoiled=None):
     in the first round's parameters.
 
     With W windows a leaf and L leaves a round: windows 0.. calibrate, round t has the seed of 32 bytes t, its leaf ℓ the
-    windows from W(1 + tL + ℓ) on; the aggregate is Q/2, as f32. Window 7 is evaluated at the end.
+    windows from W(1 + tL + ℓ) on; the aggregate is Q/2, as f32. Window 7 is evaluated at the end. With local updates a leaf
+    is a segment of slot 0, and second moments move by all that is contributed.
     """
     data, manifest = un(manifest), ref.decode("Manifest", un(manifest))
-    model, leaves, count = manifest["model"], manifest["training"]["leaves"], manifest["training"]["leaf_windows"]
+    model, leaves, count = manifest["model"], manifest["training"]["leaves"], windows_of_leaf(manifest)
     calibration = ref.round_seed(ref.tagged("run", data), 2**32 - 1, bytes(32))
     state = training.initial(manifest, ref.tagged("initial", data), numbered_windows(manifest, 0), calibration)
     expect = {"exponents": state["exponents"], "roots": [training.state_root(model, state).hex()], "losses": [], "sums": []}
     if spoiled is not None:
         state["parameters"][spoiled] = by.NAN
     for turn in range(rounds):
-        sums = [0] * len(state["parameters"])
-        for number in range(leaves):
-            some = numbered_windows(manifest, count * (1 + turn * leaves + number))
-            loss, q = training.leaf(model, state, bytes([turn] * 32), number, some)
+        local, seed, d = "Local" in manifest["exchange"], bytes([turn] * 32), len(state["parameters"])
+        some = [(number, numbered_windows(manifest, count * (1 + turn * leaves + number))) for number in range(leaves)]
+        if local:
+            found = training.chain(manifest, state, seed, 0, some)
+        else:
+            found = (training.leaf(model, state, seed, *one) for one in some)
+        sums = [0] * (2 * d if local else d)
+        for loss, q in found:
             expect["losses"].append(loss)
             expect.setdefault("first_leaf", q)
             sums = [a + b for a, b in zip(sums, q)]
-        present = [turn < rounds - 1 or block not in left_out for block in range(len(ref.layout(model)[0]))]
-        state = training.apply(manifest, state, [by.f32(by.f32(value) * 0.5) for value in sums], present)
+        blocks = len(ref.layout(model)[0]) * (2 if local else 1)
+        present = [turn < rounds - 1 or block not in left_out for block in range(blocks)]
+        values = [by.f32(by.f32(value) * 0.5) for value in sums[:d]] + [float(value) for value in sums[d:]]
+        state = (training.apply_local if local else training.apply)(manifest, state, values, present)
         expect["sums"].append(integer_hash(sums))
         expect["roots"].append(training.state_root(model, state).hex())
     loss = training.evaluate(model, state["parameters"], numbered_windows(manifest, 7)[:1], calibration)
@@ -393,11 +406,16 @@ def hexed(kind, value):
     return ref.write(kind, value).hex()
 
 
-def manifest(model, optimiser=OPTIMISER, **training_settings):
+def manifest(model, optimiser=OPTIMISER, local=None, **training_settings):
     value = Sampler().value("Manifest")
     settings = dict(rounds=4, leaves=2, leaf_windows=2, grid_bits=8, recompute=False)
     value.update(model=model, optimiser=optimiser, training={**settings, **training_settings})
+    value["exchange"] = dict(Local=local) if local else dict(Gradients=None)
     return hexed("Manifest", value)
+
+
+def locally(**change):
+    return {**dict(steps=4, segment=2, moments_every=1, outer_rate="3f333333", outer_momentum="3f666666"), **change}
 
 
 # ---------------------------------------------------------------- the families
@@ -654,6 +672,14 @@ def family_arithmetic_runs():
     yield case("LAMB, two rounds", "ARITH-67", "any bit of a run", "run", left_out=[3], manifest=manifest(TINY, layerwise), rounds=2)
     yield case("masked, LAMB, recomputed", "ARITH-67", "any bit of a run, or activations that are computed otherwise again", "run", left_out=[],
                manifest=manifest(MASKED, layerwise, recompute=True), rounds=2)
+    yield case("local updates, two rounds", "LOCAL-2", "any bit of a chain", "run", manifest=manifest(TINY, local=locally()), rounds=2,
+               left_out=[3, 20])
+    yield case("local updates, a coarse grid", "GRID-7", "a chain that saturates, or that adds up to another end", "run", left_out=[],
+               manifest=manifest(UNTIED, other, locally(segment=1, steps=2), grid_bits=1), rounds=2)
+    yield case("local updates, masked", "ASSIGN-11", "masks of another leaf", "run", left_out=[], rounds=2,
+               manifest=manifest(MASKED, local=locally(segment=2, steps=2), leaves=1))
+    yield case("local updates, mixture", "LOCAL-3", "a clip over both shards", "run", left_out=[30],
+               manifest=manifest(MIXED, local=locally(steps=2, segment=1)), rounds=2)
     # A token's row that the first leaf does not read, and the others do.
     yield case("a parameter that is NaN", "ARITH-20", "a NaN's sign, or what a comparison made of it", "run", left_out=[],
                manifest=manifest(UNTIED), rounds=2, spoiled=29)

@@ -206,6 +206,15 @@ def block_places(model, blocks):
 
 
 @operation
+def contribution_layout(model, blocks):
+    """Of a run of local updates: all blocks and chunks of a path; the shard of each of these blocks and its place, or null."""
+    shape = ref.decode("Model", un(model))
+    ranges, chunks = ref.contribution_layout(shape)
+    places = [ref.contribution_place(shape, block) for block in blocks]
+    return {"blocks": ranges, "chunks": chunks, "places": [place and list(place) for place in places]}
+
+
+@operation
 def rows_after(model, updates):
     return {"rows": [ref.rows_after(ref.decode("Model", un(model)), count) for count in updates]}
 
@@ -269,6 +278,14 @@ def windows(seed, slot, seats, position, count, windows):
 
 
 @operation
+def windows_of_segment(manifest, seed, segment):
+    of = ref.decode("Manifest", un(manifest))
+    steps, count = of["exchange"]["Local"]["segment"], of["training"]["leaf_windows"]
+    windows = (of["data"]["bytes"] - 1) // of["model"]["sequence"]
+    return {"windows": ref.segment_windows(un(seed), segment, steps, count, windows)}
+
+
+@operation
 def windows_of_row(seed, leaf, count, windows, rows, row, share):
     """Window w is of row ⌊w/`share`⌋ mod `rows`; of none where `share` is 0."""
     row_of = lambda window: window // share % rows if share else None
@@ -285,9 +302,9 @@ def masked(model, seed, leaf, window):
 
 
 @operation
-def parts(model, seed, aggregators, rows=None):
-    """`rows`, if there, are those of the slots, on a state with several."""
-    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators, rows)}
+def parts(model, seed, aggregators, rows=None, planes=1):
+    """`rows`, if there, are those of the slots, on a state with several; `planes`, how many are exchanged."""
+    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators, rows, planes)}
 
 
 @operation
@@ -496,8 +513,15 @@ def block(rule, radius, iterations, m, weights, q, assumed_ppm, mixing):
 
 
 @operation
-def objects(q, m, values):
-    return {"objects": ref.objects(q, m, [wide(v) for v in values])}
+def objects(q, m, values, scale=None, of_moments=False):
+    """`scale`, if there, is M of LOCAL-6."""
+    return {"objects": ref.objects(q, m, [wide(v) for v in values], 1.0 if scale is None else ref.f64(wide(scale)), of_moments)}
+
+
+@operation
+def segments_taken(m, weights):
+    bits = struct.unpack("<Q", struct.pack("<d", ref.scale(m, weights)))[0]
+    return {"scale": word(bits)}
 
 
 @operation
@@ -600,7 +624,7 @@ SOUND = dict(
     admission=dict(start_nodes=3, start_verifiers=2, most_members=5, mode=dict(Invited=None), per_round=1, probation=1 << 24,
                    vouchers=16, member_invites=0, depth=16, newcomer_ppm=10**6, halving=1),
     timers=dict(commit=1, part=1, result=1, audit=1, final_audit=1), retention=dict(contributions=8, states=8),
-    rollback=dict(limit=bits(0.5), most_rounds=8, spacing=9), delay=0, exchange=0, groups=0)
+    rollback=dict(limit=bits(0.5), most_rounds=8, spacing=9), delay=0, exchange=dict(Gradients=None), groups=0)
 
 
 def changed_manifest(changes):
@@ -642,6 +666,11 @@ def listing(*founders):
     return dict(Listed=dict(founders=list(founders), nodes=[fill(8)], verifiers=[]))
 
 
+def locally(leaves=4, **change):
+    local = {**dict(steps=16, segment=4, moments_every=3, outer_rate=bits(0.75), outer_momentum=bits(0.5)), **change}
+    return {"exchange": dict(Local=local), "training.leaves": leaves}
+
+
 PERMITTED = [
     ("sound, at its limits", "MANIFEST-1", "a run is refused that others train", {}),
     ("sound, masked", "MANIFEST-5", "", {"model.family": masked()}),
@@ -658,6 +687,10 @@ PERMITTED = [
     ("sound, tokens of a file", "MANIFEST-6", "the vocabulary may be padded", {"data.tokeniser": numbered(), "model.vocabulary": 1279}),
     ("sound, the least router", "DATA-8", "", {"data.router": routed(2, 1), "model.family": mixed(rows=2)}),
     ("sound, the greatest router", "DATA-8", "", {"data.router": routed(64, 4096), "model.family": mixed(rows=64)}),
+    ("sound, local updates", "MANIFEST-17", "", locally()),
+    ("sound, local updates at their limits", "MANIFEST-17", "",
+     locally(steps=65_536, segment=1024, moments_every=1 << 16, outer_rate=bits(16.0), outer_momentum=bits(0.0), leaves=64)),
+    ("sound, one step", "MANIFEST-17", "", locally(steps=1, segment=1, moments_every=1, leaves=1)),
     ("sound, with tolerance", "TOL-5", "", {"profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
     ("sound, one window", "MANIFEST-6", "", {"data.bytes": 33}),
     ("sound, listed", "MANIFEST-11", "", {"admission.mode": listing(fill(7))}),
@@ -668,8 +701,20 @@ PERMITTED.append(("sound, as many rounds as there may be", "MANIFEST-13", "who a
 REFUSED = [
     ("another version", "MANIFEST-2", "rules that nobody here knows", {"version": 2}),
     ("a delay", "MANIFEST-2", "reserved", {"delay": 1}),
-    ("an exchange", "MANIFEST-2", "reserved", {"exchange": 1}),
     ("groups", "MANIFEST-2", "reserved", {"groups": 1}),
+    ("no segment", "MANIFEST-17", "division by zero", locally(segment=0)),
+    ("a long segment", "MANIFEST-17", "an audit that takes as long as a round", locally(steps=2050, segment=1025, leaves=2)),
+    ("no step", "MANIFEST-17", "", locally(steps=0, leaves=1)),
+    ("steps of half a segment", "MANIFEST-17", "steps that nobody recomputes", locally(steps=14)),
+    ("many segments", "MANIFEST-17", "long tables", locally(steps=260, leaves=65)),
+    ("moments that are never renewed", "MANIFEST-17", "division by zero", locally(moments_every=0)),
+    ("no outer rate", "MANIFEST-17", "", locally(outer_rate=bits(0.0))),
+    ("a great outer rate", "MANIFEST-17", "", locally(outer_rate=bits(16.5))),
+    ("outer momentum of one", "MANIFEST-17", "a state that never stops", locally(outer_momentum=bits(1.0))),
+    ("local steps with a tolerance", "MANIFEST-17", "roundings that grow over a chain",
+     {**locally(), "profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
+    ("local steps of LAMB", "MANIFEST-17", "", {**locally(), "optimiser.method": "Lamb"}),
+    ("leaves that are no segments", "MANIFEST-17", "two names of one run", locally(leaves=5)),
     ("a vocabulary beyond", "MANIFEST-3", "sizes that overflow",
      {"model.vocabulary": (1 << 20) + 1, "data.tokeniser": numbered(tokens=1 << 20)}),
     ("too wide", "MANIFEST-3", "sizes that overflow", {"model.width": (1 << 20) + 8, "model.layers": 1, "model.hidden": 2, "model.family": masked(embedding=1)}),
@@ -995,6 +1040,12 @@ def family_layout():
                model=ref.write("Model", {**SMALL, "family": MIXED_UNTIED}).hex())
     yield case("mixture, tensors beyond a block", "LAYOUT-5", "the shared expert as wide as the others", "layout", model=BLOCKY_MIXED)
     yield case("mixture, three rows", "LAYOUT-5", "a path with more than its own row", "layout", model=ROWS_MODEL)
+    for name, model in (("tensors beyond a block", BLOCKY_MODEL), ("three rows", ROWS_MODEL)):
+        shape = ref.decode("Model", un(model))
+        count, all_of_them = ref.shard_blocks(shape)[0], ref.plane_blocks(shape)
+        yield case(f"two planes, {name}", "LAYOUT-7", "a block of moments in another place than its parameters", "contribution_layout",
+                   model=model, blocks=[0, count - 1, all_of_them - 1, all_of_them, all_of_them + 1, all_of_them + count,
+                                        2 * all_of_them - 1, 2 * all_of_them])
     places = lambda name, why, model, *blocks: case(name, "LAYOUT-6", why, "block_places", model=model, blocks=list(blocks))
     last = 2**32 - 1
     yield places("blocks, no experts", "a block beyond the model", SMALL_MODEL, 0, 1, 19, 20, last)
@@ -1126,6 +1177,10 @@ def family_assignment():
     for slots in ([], [4], [0, 1], [0, 1, 2, 5, 7], list(range(40))):
         yield case(f"{len(slots)} aggregators", "ASSIGN-5", "values do not depend on it, addresses do", "parts",
                    model=SMALL_MODEL, seed=seed, aggregators=slots)
+    for segment, steps in ((0, 1), (7, 3), ((1 << 40) + 1, 2)):
+        yield case(f"segment {segment} of {steps} steps", "ASSIGN-11", "leaves of another slot", "windows_of_segment", seed=seed, segment=segment,
+                   manifest=ref.write("Manifest", changed_manifest({**locally(segment=steps), "training.leaf_windows": 2})).hex())
+    yield case("two planes", "LOCAL-9", "moments that nobody reduces", "parts", model=BLOCKY_MODEL, seed=seed, aggregators=[1, 4, 6], planes=2)
     yield case("large blocks", "ASSIGN-5", "ties go to the lowest block and part", "parts", model=BLOCKY_MODEL, seed=seed,
                aggregators=[0, 1, 2])
     for slots in ([], [4], [0, 1], [0, 1, 2, 5, 7], list(range(40))):
@@ -1440,6 +1495,14 @@ def family_aggregation():
     yield o("infinite", "", [6, -3], 2, [0x7f800000, 0xbfc00000])
     yield o("nothing from nothing", "", [0, 0], 3, [0, 0x80000000])
     yield o("something from nothing", "", [0, 0], 3, [0, 0x0da24260])
+    l = lambda name, rule, why, **inputs: case(name, rule, why, "objects", m=4, scale=word(struct.unpack("<Q", struct.pack("<d", 7.25))[0]),
+                                               **inputs)
+    yield l("own segments, stretched", "LOCAL-6", "a contributor that compares a segment with a round", q=[24, -12], values=bits([0x422e0000, 0xc1ae0000]))
+    yield l("own segments, not stretched", "LOCAL-6", "", q=[24, -12], values=bits([0xc2f00000, 0x42700000]))
+    yield l("moments a little apart", "LOCAL-7", "an objection to every step of their grid", q=[0, 0, 1], values=bits([0x40000000, 0xbf800000, 0]), of_moments=True)
+    yield l("moments far apart", "LOCAL-7", "moments that are poisoned", q=[0, 0, 1], values=bits([0xc1c00000, 0, 0]), of_moments=True)
+    for m, weights in (([4], [65536]), ([1, 4, 64], [65536, 262144, 1000000]), ([3, 3, 0], [5, 7, 0]), ([64, 1], [1 << 40, 1])):
+        yield case(f"segments taken, {len(m)} of {weights[0]}", "LOCAL-6", "a mean that is not by weight", "segments_taken", m=m, weights=weights)
     t = lambda name, why, values, grid_bits=1, most="0x40200000": case(name, "AGG-22", why, "trust", values=bits(values), most=most,
                                                                        grid_bits=grid_bits)
     wide_row = [0x3f800000 + 0x00123457 * c for c in range(19)]

@@ -12,7 +12,7 @@ def faults(m):
     rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + profile(m) + tolerance(m)
     rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"])
     rules += audit(m["audit"], m["retention"], m["timers"]) + admission(m["admission"], m["audit"])
-    rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + held(m) + router(m)
+    rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + held(m) + router(m) + local(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
 
 
@@ -27,7 +27,7 @@ def among(rule, section, values, **bounds):
 
 def reserved(m):
     """MANIFEST-2"""
-    fields = {"version": 1, "delay": 0, "exchange": 0, "groups": 0}
+    fields = {"version": 1, "delay": 0, "groups": 0}
     return [("MANIFEST-2", field, m[field] == value) for field, value in fields.items()]
 
 
@@ -138,6 +138,24 @@ def tolerance(m):
 def training(t):
     """MANIFEST-7"""
     return among("MANIFEST-7", "training", t, rounds=(1, 1 << 24), leaves=(1, 1 << 16), leaf_windows=(1, 1024), grid_bits=(1, 14))
+
+
+def local(m):
+    """MANIFEST-17"""
+    (_, of), = m["exchange"].items()
+    if of is None:
+        return []
+    rate, momentum = real(of["outer_rate"]), real(of["outer_momentum"])
+    segment = of["segment"] if 1 <= of["segment"] <= 1024 else None
+    segments = of["steps"] // segment if segment and of["steps"] % segment == 0 else 0
+    return [("MANIFEST-17", "local.segment", segment is not None),
+            ("MANIFEST-17", "local.steps", segment is None or 1 <= segments <= 64),
+            ("MANIFEST-17", "local.moments_every", 1 <= of["moments_every"] <= 1 << 16),
+            ("MANIFEST-17", "local.outer_rate", 0 < rate <= 16),
+            ("MANIFEST-17", "local.outer_momentum", 0 <= momentum < 1),
+            ("MANIFEST-17", "profile", m["profile"] == "Exact"),
+            ("MANIFEST-17", "optimiser.method", m["optimiser"]["method"] == "AdamW"),
+            ("MANIFEST-17", "training.leaves", not 1 <= segments <= 64 or m["training"]["leaves"] == segments)]
 
 
 def optimiser(o):

@@ -160,7 +160,8 @@ def schema():
         "Manifest": dict(version=u16, name=text(64), organiser=member, steward=member, nonce=nonce, model="Model",
                          profile=profile, tolerance="Tolerance", data="Data", training="Training", optimiser="Optimiser",
                          aggregation="Aggregation", audit="Audit", admission="Admission", timers="Timers",
-                         retention="Retention", rollback="Rollback", delay=u8, exchange=u8, groups=u8),
+                         retention="Retention", rollback="Rollback", delay=u8, exchange="Exchange", groups=u8),
+        "Local": dict(steps=u32, segment=u32, moments_every=u32, outer_rate=("real",), outer_momentum=("real",)),
         "Tolerance": dict(groups=listed(("real",), 16), loss=("real",)),
         "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
@@ -275,6 +276,7 @@ def schema():
     }
     enums = {
         "Family": dict(Decoder="Decoder", Albert="Albert", Mixture="Mixture"),
+        "Exchange": dict(Gradients=None, Local="Local"),
         "Sketch": dict(Fingerprint=("pair", u64, u64), Projections=listed(i64, 1024)),
         "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
         "Start": dict(Drawn=None, Given="CommittedFile"),
@@ -778,6 +780,27 @@ def blocks_of(model, shard):
     return {n: ranges[block_place(model, n)[1]][1] - ranges[block_place(model, n)[1]][0] for n in numbers}
 
 
+def plane_blocks(model):
+    """LAYOUT-7: how many blocks a plane has, of all rows."""
+    trunk, own = shard_blocks(model)
+    return trunk + rows_of(model) * own
+
+
+def contribution_layout(model):
+    """LAYOUT-7: blocks and chunks of a path in a run of local updates, those of the second plane behind those of the first."""
+    blocks, chunks = layout(model)
+    d = blocks[-1][1]
+    behind = lambda ranges: [[start + d, end + d] for start, end in ranges]
+    return blocks + behind(blocks), chunks + behind(chunks)
+
+
+def contribution_place(model, block):
+    """LAYOUT-7: the shard of a block of either plane, and where it is among those of a path; None where there is no such block."""
+    plane, number = divmod(block, plane_blocks(model))
+    place = block_place(model, number) if plane < 2 else None
+    return place and (place[0], place[1] + plane * len(layout(model)[0]))
+
+
 def groups(model):
     """TOL-1: runs of whole tensors, of a sixteenth of all coefficients and 10,000 at least; the rest joins the last."""
     ends = [0]
@@ -888,6 +911,11 @@ def windows_of_row(seed, leaf, count, total, rows, row, row_of):
     return [drawn(b) for b in range(count)]
 
 
+def segment_windows(seed, segment, steps, count, total):
+    """ASSIGN-11: those of its leaves, one after the other."""
+    return [window for leaf in range(segment * steps, (segment + 1) * steps) for window in windows(seed, leaf, count, total)]
+
+
 def masked(model, seed, leaf, window, tokens):
     """ASSIGN-8: what a masked language model reads of a window, and the places that it is to predict."""
     albert, sequence, vocabulary = model["family"]["Albert"], model["sequence"], model["vocabulary"]
@@ -943,12 +971,13 @@ def able(slots, shard, rows):
     return others or list(slots)
 
 
-def parts(model, seed, aggregators, rows=None):
+def parts(model, seed, aggregators, rows=None, planes=1):
     """ASSIGN-5, ASSIGN-6: the shard and the blocks of each part, and who reduces it."""
     order, found = shuffled(seed, aggregators), []
     of = lambda slot: len([part for part in found if part["aggregator"] == slot])
+    behind = lambda blocks: {block + plane * plane_blocks(model): size for plane in range(planes) for block, size in blocks.items()}
     for shard, count in part_counts(model, rows, len(aggregators)):
-        for blocks in divided(blocks_of(model, shard), count) if count else []:
+        for blocks in divided(behind(blocks_of(model, shard)), count) if count else []:
             # `min` takes the first one among equals.
             found.append({"shard": shard, "blocks": blocks, "aggregator": min(able(order, shard, rows), key=of)})
     return found
@@ -1427,12 +1456,19 @@ def rule_of_rows(rule, rows, m, weight, radius, iterations, assumed_ppm, f):
     return krum(rows, f, 1 if rule == "Krum" else len(rows) - f)
 
 
-def objects(q, m, values):
-    """AGG-20: unless ‖x − v‖ ≤ 3·‖x‖; `values` are f32 bit patterns."""
-    x = [number / m for number in q]
+def objects(q, m, values, scale=1.0, of_moments=False):
+    """AGG-20, LOCAL-7: unless ‖x − v‖ ≤ 3·‖x‖; `values` are f32 bit patterns."""
+    x = [float(number) if of_moments else number / m * scale for number in q]
     away = ordered_sum((a - f32(v)) * (a - f32(v)) for a, v in zip(x, values))
-    own = ordered_sum(a * a for a in x)
+    own = float(len(q)) if of_moments else 0.0
+    for a in x:
+        own += a * a
     return not away <= 9.0 * own
+
+
+def scale(m, weights):
+    """LOCAL-6: M."""
+    return sum(count * weight for count, weight in zip(m, weights)) / sum(weights)
 
 
 def trust(values, most, grid_bits):

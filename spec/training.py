@@ -2,7 +2,7 @@
 
 import reference as ref
 from albert import Albert
-from arithmetic import PI, bits32, bits64, double, f32, finite, fma, quotient, root, sine_cosine, sum_of_squares
+from arithmetic import PI, bits32, bits64, double, f32, finite, fma, quotient, root, sine_cosine, single, sum_of_squares
 from decoder import Decoder
 from mixture import Mixture
 from network import real
@@ -88,11 +88,14 @@ def initial(manifest, key, windows, seed):
     """ARITH-49, GRID-3: the state before the first round; `seed` is that of ASSIGN-2."""
     model, grid_bits = manifest["model"], manifest["training"]["grid_bits"]
     parameters = draw(model, key)
-    gradient = differentiate(model, parameters, windows, seed, 0)[1]
     exponents = []
-    for start, end in tensor_ranges(model):
-        rms = root(sum_of_squares(gradient[start:end]) / (end - start))
-        exponents.append(ref.exponent_of(bits64(rms), grid_bits, -20))
+    if "Local" in manifest["exchange"]:
+        exponents = [local_exponent(manifest) for _ in tensor_ranges(model)]
+    else:
+        gradient = differentiate(model, parameters, windows, seed, 0)[1]
+        for start, end in tensor_ranges(model):
+            rms = root(sum_of_squares(gradient[start:end]) / (end - start))
+            exponents.append(ref.exponent_of(bits64(rms), grid_bits, -20))
     zeros = [0.0] * len(parameters)
     shards = [{"step": 0, "beta_powers": [1.0, 1.0]} for _ in ref.shards(model)]
     return {"shards": shards, "exponents": exponents, "parameters": parameters, "first": zeros, "second": list(zeros)}
@@ -222,6 +225,88 @@ def next_exponents(model, grid_bits, blocks, squares, exponents):
         rms = root(ref.ordered_sum(own) / (end - start)) * 2.0**exponent
         result.append(ref.step_exponent(exponent, ref.exponent_of(bits64(rms), grid_bits, exponent)))
     return result
+
+
+# ---------------------------------------------------------------- local updates (local.md)
+
+def number_of_moment(v):
+    """LOCAL-5"""
+    if not finite(v) or v <= 0.0:
+        return 0
+    return min(max((bits32(v) >> 21) - 271, 1), 255)
+
+
+def moment_of_number(number):
+    """LOCAL-5"""
+    return single((number + 271 << 21) + (1 << 20)) if number > 0 else 0.0
+
+
+def chain(manifest, state, seed, slot, segments):
+    """LOCAL-1 to LOCAL-5, GRID-7: integers of both planes and loss of each segment; `segments` are their numbers and windows."""
+    model, optimiser, of = manifest["model"], manifest["optimiser"], manifest["exchange"]["Local"]
+    count, most = manifest["training"]["leaf_windows"], 2 ** (manifest["training"]["grid_bits"] + 5) - 1
+    blocks, ranges = block_tensors(model), list(tensor_ranges(model))
+    words = ref.dither(seed, slot, 0, len(state["parameters"]))
+    parameters, first, second = list(state["parameters"]), [0.0] * len(words), list(state["second"])
+    powers = [[1.0, shard["beta_powers"][1]] for shard in state["shards"]]
+    before = [0] * (2 * len(words))
+    for number, windows in segments:
+        losses = []
+        for j in range(of["segment"]):
+            loss, g = differentiate(model, parameters, windows[j * count:(j + 1) * count], seed, number * of["segment"] + j)
+            losses.append(ref.fixed_loss(bits64(loss)))
+            squares = [sum_of_squares(g[start:end]) for start, end, _ in blocks]
+            for i, (shard, tensors) in enumerate(zip(state["shards"], shard_tensors(model))):
+                own = [(block, square) for block, square in zip(blocks, squares) if block[2] in tensors]
+                clip = clip_factor(real(optimiser["clip_norm"]), global_norm(*zip(*own), [0] * len(ranges)))
+                powers[i] = [power * real(optimiser[beta]) for power, beta in zip(powers[i], ("beta1", "beta2"))]
+                rate = learning_rate(optimiser, manifest["training"]["rounds"], shard["step"])
+                for tensor in tensors:
+                    decay = real(optimiser["weight_decay"]) if ref.tensors(model)[tensor][1] > 1 else 0.0
+                    s = scalars(optimiser, powers[i], clip, rate, decay)
+                    for c in range(*ranges[tensor]):
+                        parameters[c], first[c], second[c] = adamw(g[c], parameters[c], first[c], second[c], s)
+        now = []
+        for exponent, (start, end) in zip(state["exponents"], ranges):
+            moved = (bits32(f32(state["parameters"][c] - parameters[c])) for c in range(start, end))
+            now += [min(max(ref.quantise(bits, exponent, words[c]), -most), most) for c, bits in zip(range(start, end), moved)]
+        now += [number_of_moment(v) - number_of_moment(old) for v, old in zip(second, state["second"])]
+        yield sum(losses) // of["segment"], [a - b for a, b in zip(now, before)]
+        before = now
+
+
+def local_exponent(manifest):
+    """LOCAL-12"""
+    rate = learning_rate(manifest["optimiser"], manifest["training"]["rounds"], 0)
+    return ref.exponent_of(bits64(rate * manifest["exchange"]["Local"]["steps"] * 0.25), manifest["training"]["grid_bits"], -20)
+
+
+def apply_local(manifest, state, values, present):
+    """LOCAL-10, LOCAL-11: `values` and `present` are of both planes."""
+    model, of, training = manifest["model"], manifest["exchange"]["Local"], manifest["training"]
+    eta, mu = real(of["outer_rate"]), real(of["outer_momentum"])
+    blocks, d = block_tensors(model), len(state["parameters"])
+    moved, renewed = present[:len(blocks)], present[len(blocks):]
+    parameters, momentum, second = (list(state[name]) for name in ("parameters", "first", "second"))
+    for (start, end, tensor), there in zip(blocks, moved):
+        for c in range(start, end) if there else ():
+            delta = f32(values[c] * f32(2.0**state["exponents"][tensor])) if finite(values[c]) else 0.0
+            momentum[c] = fma(mu, momentum[c], delta)
+            parameters[c] = fma(-eta, fma(mu, momentum[c], delta), parameters[c])
+    for (start, end, _), there in zip(blocks, renewed):
+        for c in range(start, end) if there else ():
+            steps = int(values[d + c]) if finite(values[d + c]) else 0
+            second[c] = moment_of_number(min(max(number_of_moment(second[c]) + steps, 0), 255))
+    shards = []
+    for shard, tensors in zip(state["shards"], shard_tensors(model)):
+        one, two = shard["beta_powers"]
+        if any(there and block[2] in tensors for block, there in zip(blocks, renewed)):
+            for _ in range(of["steps"]):
+                two *= real(manifest["optimiser"]["beta2"])
+        shards.append({"step": shard["step"] + 1, "beta_powers": [one, two]})
+    squares = [sum_of_squares(values[start:end]) if there else None for (start, end, _), there in zip(blocks, moved)]
+    exponents = next_exponents(model, training["grid_bits"], blocks, squares, state["exponents"])
+    return {"shards": shards, "exponents": exponents, "parameters": parameters, "first": momentum, "second": second}
 
 
 def state_root(model, state):

@@ -4,6 +4,7 @@ use e2e::parallel::in_parallel;
 use e2e::sim::{Plan, Player, Report, Sim, cast, mixture};
 use muster_core::codec::{List, Real};
 use muster_core::ids::Round;
+use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Profile, Rule, Tolerance};
 use muster_core::messages::audit::FindingKind;
 use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
@@ -30,10 +31,17 @@ fn all_blocks_of_a_mixture(manifest: &mut Manifest) {
     mixture(manifest);
 }
 
+/// The same in a run of local updates.
+fn all_blocks_of_local_updates(manifest: &mut Manifest) {
+    all_blocks(manifest);
+    // As many segments as an audit draws, so that none is overlooked.
+    local(manifest, 2);
+}
+
 fn finding(wrong: Wrong) -> Option<FindingKind> {
     match wrong {
         Wrong::Sum => Some(FindingKind::SumMismatch),
-        Wrong::Rows | Wrong::HalfOfRows | Wrong::Row => Some(FindingKind::LeafMismatch),
+        Wrong::Rows | Wrong::HalfOfRows | Wrong::LaterRows | Wrong::Row => Some(FindingKind::LeafMismatch),
         Wrong::Silence | Wrong::Hidden => Some(FindingKind::TotalMismatch),
         Wrong::Words => Some(FindingKind::Equivocation),
         Wrong::Part | Wrong::Block => Some(FindingKind::AggregationMismatch),
@@ -80,7 +88,12 @@ fn duty_11_jurors_convict_cheats_and_nobody_else_where_there_is_a_tolerance() {
 /// contributions are audited.
 fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report, &Attack, &str) + Sync) {
     let jobs: Vec<(u64, Attack)> = (0..)
-        .zip(ATTACKS.iter().copied().filter(|attack| !attack.wants_calls() && !attack.wants_rows()))
+        .zip(
+            ATTACKS
+                .iter()
+                .copied()
+                .filter(|attack| !attack.wants_calls() && !attack.wants_rows() && !attack.wants_local()),
+        )
         .collect();
     in_parallel(&jobs, |(seed, attack)| {
         let cheats = vec![*attack; if seldom(attack, nodes) { nodes / 4 } else { 1 }];
@@ -89,6 +102,18 @@ fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report
         let change = if attack.wants_experts() { all_blocks_of_a_mixture } else { all_blocks };
         let report = Sim::new(Plan { verifiers, share_ppm, change, ..plan }).finish();
         judge(&report, attack, &format!("{} among {nodes}", attack.name));
+    });
+}
+
+/// LOCAL-8: of chains of steps, each attack that any run or one of local updates can be played.
+#[test]
+fn each_attack_on_local_updates_is_blamed_on_its_author_alone() {
+    let played = |attack: &&Attack| !attack.wants_calls() && !attack.wants_experts();
+    let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().filter(played).copied()).collect();
+    in_parallel(&jobs, |(seed, attack)| {
+        let plan = watched(*seed, 10, cast(4, &[*attack], FROM, *seed));
+        let report = Sim::new(Plan { change: all_blocks_of_local_updates, ..plan }).finish();
+        judge_among(4)(&report, attack, &format!("{} on local updates", attack.name));
     });
 }
 

@@ -67,7 +67,13 @@ pub fn train(folder: &Path) -> Digest {
 }
 
 /// Shard by shard and block by block, from the seats that compute on it.
-fn aggregate(manifest: &Manifest, round: Round, layout: &Layout, seats: &[Seated], sums: &[Vec<i32>]) -> Update {
+fn aggregate(
+    manifest: &Manifest,
+    round: Round,
+    layout: &Layout,
+    seats: &[Seated],
+    sums: &[Vec<i32>],
+) -> Update {
     let held: BTreeSet<ShardId> = seats.iter().flat_map(|seat| layout.path(seat.row)).collect();
     let mut update = Update::empty(layout, held.iter().copied());
     for shard in held {

@@ -301,15 +301,19 @@ impl Benchmark {
         }
         let Manifest { timers, training, .. } = &self.manifest;
         let patience = f64::from(timers.commit) / 1000.0 * COMMIT_SHARE;
-        let leaf = self.timings.map_or(0.0, |timings| timings.leaf);
+        let steps = self.manifest.local().map_or(1, |local| local.segment);
+        let leaf = self.timings.map_or(0.0, |timings| timings.leaf * f64::from(steps));
+        let [one, several] = if steps > 1 { ["segment", "segments"] } else { ["leaf", "leaves"] };
         if leaf > patience {
             return Err(format!(
-                "a leaf takes {leaf:.1} s, and a node has {patience:.1} s for its leaves of a round (timers.commit)"
+                "a {one} takes {leaf:.1} s, and a node has {patience:.1} s for its {several} of a round (timers.commit)"
             ));
         }
         let most = (patience / leaf).min(f64::from(training.leaves.min(limits::QUOTA)));
         let (most, all) = (most.floor(), training.leaves);
-        Ok(format!("{most} of a round's {all} leaves fit into the {patience:.1} s that a node has for them"))
+        Ok(format!(
+            "{most} of a round's {all} {several} fit into the {patience:.1} s that a node has for them"
+        ))
     }
 
     /// For people.

@@ -108,7 +108,8 @@ impl Assignment {
     fn sum_with(&self, arithmetic: &mut dyn Arithmetic, room: usize, trace: Option<Trace>) -> Summed {
         // One leaf at least, however late it is: a seat that commits nothing fails (LEDGER-15, LEDGER-20).
         let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
-        let bytes = (Layout::of_run(&self.manifest).planes() * self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
+        let bytes = (Layout::of_run(&self.manifest).planes() * self.state.parameters.len() * 4)
+            .saturating_mul(self.quota as usize);
         let mut summed = Summed { trace, ..Summed::default() };
         let threads = arithmetic.threads();
         self.leaves(arithmetic, &in_time, &mut |leaf| {

@@ -123,6 +123,12 @@ impl Settings {
         manifest::Training { leaves, ..training }
     }
 
+    /// Leaves of each of so many nodes in a round; of local updates, segments.
+    pub fn leaves_of_node(&self, nodes: u32) -> u32 {
+        let own = self.local.as_ref().map(|local| local.steps / local.segment.max(1));
+        own.unwrap_or(self.training.leaves / nodes.max(1))
+    }
+
     /// The manifest of a run with these settings.
     ///
     /// # Errors

@@ -22,8 +22,9 @@ const WORST: [(&str, &str, Wrong, bool); 4] = [
 pub fn prospect(manifest: &Manifest) -> String {
     // As many nodes as the run begins with: nobody knows how many will come.
     let (audit, nodes) = (&manifest.audit, u32::from(manifest.admission.start_nodes).max(1));
-    let leaves = (manifest.training.leaves / nodes).clamp(1, limits::QUOTA);
+    let leaves = manifest.leaves_of_seat(nodes);
     let rates = Rates::new(f64::from(audit.share_ppm) / MILLION, leaves, audit.leaves);
+    let rates = rates.chained(manifest.local().is_some());
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = write_worst(&rates, nodes, &mut text);
@@ -32,7 +33,7 @@ pub fn prospect(manifest: &Manifest) -> String {
 }
 
 fn write_worst(rates: &Rates, nodes: u32, text: &mut String) -> std::fmt::Result {
-    let Rates { share, leaves, drawn } = *rates;
+    let Rates { share, leaves, drawn, .. } = *rates;
     writeln!(
         text,
         "With {nodes} nodes, {leaves} leaves each: verifiers audit {} of the contributions and recompute {drawn} of {leaves} \

@@ -11,6 +11,8 @@ pub enum Wrong {
     Rows,
     /// The second half of its rows.
     HalfOfRows,
+    /// Its rows from the middle on, each because of what was done between two of them.
+    LaterRows,
     /// One row.
     Row,
     /// The sum, and at least the steward cannot have it: it recomputes all leaves.
@@ -38,6 +40,8 @@ pub struct Rates {
     pub leaves: u32,
     /// a: how many of them an audit draws.
     pub drawn: u32,
+    /// Whether a leaf begins where the one before it ends (LOCAL-8).
+    pub chained: bool,
 }
 
 impl Wrong {
@@ -46,6 +50,7 @@ impl Wrong {
         match self {
             Self::Rows | Self::Silence => m,
             Self::HalfOfRows => m / 2,
+            Self::LaterRows => m - m / 2,
             Self::Row => m.min(1),
             Self::Sum
             | Self::Hidden
@@ -62,7 +67,7 @@ impl Wrong {
     pub fn found(self, m: u32, drawn: u32) -> Option<f64> {
         match self {
             Self::Sum | Self::Hidden | Self::Rows | Self::Silence => Some(1.0),
-            Self::HalfOfRows | Self::Row => {
+            Self::HalfOfRows | Self::LaterRows | Self::Row => {
                 let wrong = self.rows(m);
                 let missed = (0..drawn.min(m))
                     .map(|taken| f64::from((m - wrong).saturating_sub(taken)) / f64::from(m - taken));
@@ -77,7 +82,7 @@ impl Rates {
     /// The rates for contributions of `leaves` leaves (at least one), in a run whose `audit.leaves` is `least`.
     pub fn new(share: f64, leaves: u32, least: u8) -> Self {
         let leaves = leaves.max(1);
-        Self { share: share.clamp(0.0, 1.0), leaves, drawn: drawn_leaves(leaves, least) }
+        Self { share: share.clamp(0.0, 1.0), leaves, drawn: drawn_leaves(leaves, least), chained: false }
     }
 
     /// Probability that a contribution of which this is wrong convicts its author; 0 where no audit does.
@@ -85,9 +90,18 @@ impl Rates {
         self.share * wrong.found(self.leaves, self.drawn).unwrap_or(0.0)
     }
 
-    /// ρ: share of all leaves that are recomputed.
+    /// The same where a leaf begins where the one before it ends, if it is so.
+    #[must_use]
+    pub fn chained(self, chained: bool) -> Self {
+        Self { chained, ..self }
+    }
+
+    /// ρ: share of all leaves that are recomputed. Of a chain these are all up to the last one drawn, whose place is
+    /// a·(m + 1)/(a + 1) on average, counted from 1.
     pub fn recomputed(&self) -> f64 {
-        self.share * f64::from(self.drawn) / f64::from(self.leaves)
+        let [drawn, leaves] = [self.drawn, self.leaves].map(f64::from);
+        let computed = if self.chained { drawn * (leaves + 1.0) / (drawn + 1.0) } else { drawn };
+        self.share * computed / leaves
     }
 }
 

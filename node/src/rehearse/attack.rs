@@ -15,6 +15,7 @@ mod conceal;
 mod data;
 mod drag;
 mod drain;
+mod edge;
 mod equivocate;
 mod experts;
 mod fit;
@@ -33,6 +34,7 @@ mod lazy;
 mod loss;
 mod mimic;
 mod misanswer;
+mod moments;
 mod mute;
 mod nudge;
 mod omit;
@@ -43,9 +45,12 @@ mod pair;
 mod partial;
 mod pick;
 mod place;
+mod prefix;
 mod random;
+mod rate;
 mod refuse;
 mod row_nudge;
+mod sandbag;
 mod scale;
 mod slow;
 mod spoil;
@@ -55,6 +60,7 @@ mod stale;
 mod stale_row;
 mod starve;
 mod swap;
+mod teleport;
 mod tie;
 mod timed;
 mod top_one;
@@ -69,7 +75,7 @@ use std::sync::Arc;
 
 use muster_core::error::Misuse;
 use muster_core::ids::Round;
-use muster_core::manifest::Model;
+use muster_core::manifest::Manifest;
 
 pub use self::betrayal::{Betrayal, Rhythm, Wrong};
 pub use self::coalition::Coalition;
@@ -92,6 +98,8 @@ pub struct Attack {
     prepares: u32,
     /// The experts that a run's model must have; none for an attack on any model.
     experts: Option<Fewest>,
+    /// Whether it is on local updates: where gradients are exchanged, it has nothing to lie about.
+    local: bool,
     /// Whether it is on those who call: where nobody does, it does nothing.
     calls: bool,
     make: fn(&Campaign) -> Arc<dyn NodeConduct>,
@@ -126,6 +134,7 @@ macro_rules! attack {
                 variant: concat!($($variant)?),
                 prepares: 0,
                 experts: None,
+                local: false,
                 calls: false,
                 make: $make,
             }
@@ -140,6 +149,7 @@ const WAITS: &str = "what is not delivered does not count, but rounds wait for T
 
 const DRAINED: &str = "a row without a holder is closed until newcomers hold it";
 const UNPROVED: &str = "a false piece is refused by its proof, and comes from another holder";
+const SHORTER: &str = "it weighs less, as a slow machine does, and its pace falls";
 const UNANSWERED: &str = "who asks goes on with the other holders";
 
 const JAMS: &str = "who audits it recomputes all its leaves, and audits the others meanwhile";
@@ -242,6 +252,14 @@ pub const ATTACKS: &[Attack] = &[
     attack!("drain", "drain.rs", Wrong::Nothing(DRAINED), |campaign| Arc::new(drain::Drain { from: campaign.from }),
         experts: Some(OF_ROWS)),
     attack!("squat", "squat.rs", Wrong::Nothing(UNPROVED), |_| Arc::new(squat::Squat), experts: Some(OF_ROWS)),
+    attack!("teleport", "teleport.rs", Wrong::LaterRows, |_| Arc::new(teleport::Teleport), local: true),
+    attack!("sandbag", "sandbag.rs", Wrong::Rows, |_| Arc::new(sandbag::Sandbag), local: true),
+    attack!("wrong-rate", "rate.rs", Wrong::Rows, |_| Arc::new(rate::Rate), local: true),
+    attack!("wrong-moments", "moments.rs"("its own"), Wrong::Rows, |_| Arc::new(moments::Moments::Wrong), local: true),
+    attack!("poison-moments", "moments.rs"("the run's"), Wrong::Rows, |_| Arc::new(moments::Moments::Poisoned),
+        local: true),
+    attack!("edge", "edge.rs", Wrong::Rows, |_| Arc::new(edge::Edge), local: true),
+    attack!("prefix", "prefix.rs", Wrong::Nothing(SHORTER), |_| Arc::new(prefix::Prefix), local: true),
     attack!("misanswer", "misanswer.rs"("false logits"), Wrong::Answers, |_| Arc::new(misanswer::Misanswer::Turned),
         calls: true),
     attack!("old-answer", "misanswer.rs"("those of an older state"), Wrong::Answers, |_| {
@@ -270,19 +288,29 @@ impl Attack {
         self.experts.is_some_and(|fewest| fewest.rows > 1)
     }
 
+    /// Whether it is one on local updates.
+    pub fn wants_local(&self) -> bool {
+        self.local
+    }
+
     /// Whether it is one on those who call.
     pub fn wants_calls(&self) -> bool {
         self.calls
     }
 
-    /// Whether it can be played on this model.
+    /// Whether it can be played in this run.
     ///
     /// # Errors
-    /// [`Misuse`] naming the attack, and what the model lacks.
-    pub fn suits(&self, model: &Model) -> Result<(), Misuse> {
-        let Some(fewest) = self.experts else { return Ok(()) };
+    /// [`Misuse`] naming the attack, and what the run lacks.
+    pub fn suits(&self, manifest: &Manifest) -> Result<(), Misuse> {
         let name = self.name;
-        let Some(mixture) = experts::mixture(model) else {
+        if self.local && manifest.local().is_none() {
+            return Err(Misuse(format!(
+                "{name}: the run has no local updates: give its settings a section [local]"
+            )));
+        }
+        let Some(fewest) = self.experts else { return Ok(()) };
+        let Some(mixture) = experts::mixture(&manifest.model) else {
             return Err(Misuse(format!("{name}: the run's model has no experts")));
         };
         let enough = |has: u16, least: u16, which: &str| {

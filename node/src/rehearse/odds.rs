@@ -60,7 +60,7 @@ impl Odds {
     pub(super) fn of(settings: &Settings, nodes: u32, verifiers: u16, from: u32) -> Self {
         let training = &settings.training;
         Self {
-            rates: Rates::new(settings.audit.share, training.leaves / nodes.max(1), settings.audit.leaves),
+            rates: Rates::new(settings.audit.share, settings.leaves_of_node(nodes), settings.audit.leaves),
             blocks: settings.audit.blocks.clamp(0.0, 1.0),
             verifiers,
             sparing: 0,
@@ -145,7 +145,7 @@ impl Odds {
 
     /// The expected harm, for people.
     pub(super) fn text(&self, attackers: &[Attack], liars: &[Lie]) -> String {
-        let Self { rates: Rates { share, drawn, leaves: m }, verifiers, .. } = *self;
+        let Self { rates: Rates { share, drawn, leaves: m, .. }, verifiers, .. } = *self;
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = writeln!(

@@ -109,8 +109,8 @@ fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
     })?;
     let out = workspace.path("run");
     let options = CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out };
-    let model = create(&options)?.manifest.model;
-    let unsuited = rehearsal.attackers.iter().find_map(|attack| attack.suits(&model).err());
+    let manifest = create(&options)?.manifest;
+    let unsuited = rehearsal.attackers.iter().find_map(|attack| attack.suits(&manifest).err());
     unsuited.map_or(Ok(()), |misuse| Err(Failure::usage(misuse.to_string())))
 }
 

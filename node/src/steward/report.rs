@@ -134,7 +134,7 @@ impl Reporter {
         let manifest = ledger.manifest();
         let (loss, bytes) = (mean_loss(view), exchanged(view, ledger.layout()));
         let leaves: u64 = view.commitments().map(|(_, c)| u64::from(c.commit.leaves)).sum();
-        let tokens = leaves * u64::from(manifest.training.leaf_windows) * u64::from(manifest.model.sequence);
+        let tokens = leaves * u64::from(manifest.windows_of_leaf()) * u64::from(manifest.model.sequence);
         let active = |role| {
             ledger.members().iter().filter(|m| m.role == role && m.standing == Standing::Active).count()
         };

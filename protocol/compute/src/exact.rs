@@ -50,7 +50,7 @@ impl Exact {
     pub fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         require_ieee();
         let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
-        self.engine.gradient(setting(manifest), &job.state.parameters, batch)
+        self.engine.gradient(Setting::of(manifest), &job.state.parameters, batch)
     }
 
     /// As [`Arithmetic::initial`], from parameters of a path that were given: `d` in the canonical layout. All rows begin with
@@ -85,7 +85,7 @@ impl Exact {
                 1 => Cow::from(&state.parameters),
                 _ => path.flat_map(|shard| shard.vectors[0].to_vec()).collect::<Vec<f32>>().into(),
             };
-            let gradient = self.engine.gradient(setting(manifest), &path, batch);
+            let gradient = self.engine.gradient(Setting::of(manifest), &path, batch);
             let exponents = initial::exponents(self.kernels, manifest, gradient);
             for (id, range) in layout.path(row).zip(layout.shards()) {
                 if let Some(shard) = state.shard_mut(id) {
@@ -178,7 +178,7 @@ impl Arithmetic for Exact {
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         require_ieee();
-        self.engine.leaf(setting(manifest), job, q)
+        self.engine.leaf(Setting::of(manifest), job, q)
     }
 
     fn leaves<'a>(
@@ -248,9 +248,4 @@ impl Backend for Exact {
     fn describe(&self) -> String {
         format!("kernels {}", self.path().name())
     }
-}
-
-/// What the engine follows of a manifest.
-pub(crate) fn setting(manifest: &Manifest) -> Setting<'_> {
-    Setting { model: &manifest.model, recompute: manifest.training.recompute }
 }

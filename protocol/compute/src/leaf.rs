@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use muster_core::grid::fixed_loss;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::split;
-use muster_core::manifest::Model;
+use muster_core::manifest::{Manifest, Model};
 use muster_core::state::LeafJob;
 
 use crate::albert::{self, Masking};
@@ -29,6 +29,12 @@ const EMBEDDING_ROWS: usize = 512;
 pub(crate) struct Setting<'a> {
     pub model: &'a Model,
     pub recompute: bool,
+}
+
+impl<'a> Setting<'a> {
+    pub(crate) fn of(manifest: &'a Manifest) -> Self {
+        Self { model: &manifest.model, recompute: manifest.training.recompute }
+    }
 }
 
 /// Windows, and the randomness that masks them where a network wants that.

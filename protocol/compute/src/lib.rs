@@ -50,6 +50,7 @@ mod workers;
 pub use backend::{Backend, Device, Libtorch, OpenResult, Precision};
 pub use exact::{Exact, Reader};
 pub use leaf::LeafTimes;
+pub use local::reach;
 pub use machine::{Library, Machine};
 pub use memory::{buffers, torch_buffers};
 pub use path::{Path, paths};

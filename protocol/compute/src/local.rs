@@ -1,19 +1,16 @@
-//! Local updates (LOCAL): a member's own steps from the state before the round, and the step of the whole run that follows
-//! from everybody's.
+//! Local updates (LOCAL): a member's own steps from the state before the round, and how far they can lead.
 
 use std::time::Instant;
 
-use muster_core::grid::power_of_two;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Local, Manifest};
-use muster_core::state::{LeafJob, LeafTask, ShardMut, State};
+use muster_core::state::{LeafJob, LeafTask, Shard, State};
 
-use crate::exact::setting;
 use crate::grid::Grid;
-use crate::kernel::local::{Outer, difference, moment_steps, nesterov, renew, telescope};
-use crate::leaf::{Batch, Engine};
-use crate::optimiser::{self, Rules, ShardUpdate, block_squares, next_exponents};
+use crate::kernel::local::{difference, moment_steps, saturate, telescope};
+use crate::leaf::{Batch, Engine, Setting};
+use crate::optimiser::{self, Rules};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 
@@ -63,7 +60,8 @@ impl<'a> Chain<'a> {
         // LOCAL-2: one leaf a step, its gradient taken as it is, without the grid.
         for (leaf, windows) in leaves.zip(windows) {
             let batch = Batch { windows, seed: task.round_seed, leaf };
-            let (gradient, fixed) = engine.gradient_and_loss(setting(manifest), &self.now.parameters, batch);
+            let (gradient, fixed) =
+                engine.gradient_and_loss(Setting::of(manifest), &self.now.parameters, batch);
             loss = loss.saturating_add(fixed);
             optimiser::inner(kernels, threads, &rules, &mut self.now, gradient);
         }
@@ -88,6 +86,8 @@ impl<'a> Chain<'a> {
         let (steps, moments) = q.split_at_mut(d);
         // LOCAL-4: one dither for all boundaries, so that what segments add is what the whole has.
         Grid::new(kernels, &layout, &job).place_all(threads, &self.moved, steps);
+        let most = Layout::of_run(manifest).most(0);
+        each(threads, parts(steps, lengths()), |_, steps| saturate(kernels, steps, most));
         each(threads, layout.blocks().iter().zip(parts(moments, lengths())), |_, (block, moments)| {
             let range = block.range.clone();
             moment_steps(kernels, &start.second[range.clone()], &now.second[range], moments);
@@ -99,45 +99,22 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// LOCAL-10: takes the step of the run: Nesterov momentum along the aggregated difference, then the renewed second moments.
-/// A block without a result keeps what it has.
-pub(crate) fn apply_to_shard<W: Send>(
-    kernels: Kernels,
-    workers: &mut [W],
-    rules: &Rules<'_>,
-    local: &Local,
-    state: ShardMut<'_>,
-    update: &ShardUpdate<'_>,
-) {
-    let ShardMut { shard, exponents, vectors: [parameters, momentum, second] } = state;
-    let (plan, blocks) = (update.plan, update.plan.blocks.len());
-    let (present, renewed) = update.present.split_at(blocks.min(update.present.len()));
-    let (values, codes) = update.values.split_at(parameters.len().min(update.values.len()));
-    let first = ShardUpdate { values, present, ..*update };
-    let squares = block_squares(kernels, workers, &first);
-    let lengths = || plan.blocks.iter().map(|block| block.range.len());
-    let tasks = plan.blocks.iter().zip(present).zip(parts(parameters, lengths()));
-    let tasks = tasks.zip(parts(momentum, lengths()));
-    each(workers, tasks, |_, (((block, present), parameters), momentum)| {
-        if *present {
-            let unit = power_of_two(i32::from(exponents[block.tensor])) as f32;
-            let [rate, decay] = [local.outer_rate, local.outer_momentum].map(|real| real.value());
-            nesterov(kernels, &values[block.range.clone()], parameters, momentum, &Outer { unit, rate, decay });
-        }
-    });
-    let tasks = plan.blocks.iter().zip(renewed).zip(parts(second, lengths()));
-    each(workers, tasks, |_, ((block, renewed), second)| {
-        if *renewed {
-            renew(kernels, &codes[block.range.clone()], second);
-        }
-    });
-    if renewed.iter().any(|renewed| *renewed) {
-        // LOCAL-11: as if the moments had come through all steps of the round.
-        let beta = f64::from(rules.optimiser.beta2.value());
-        (0..local.steps).for_each(|_| shard.beta_powers[1] *= beta);
+/// LOCAL-13: how far AdamW can move a parameter in so many steps of a round, weight decay apart, from a state whose shard is
+/// this.
+///
+/// With m = 0 before the first step, |m_k| ≤ (1 − β₁)·√(Σ_{i<k} (β₁²/β₂)^i/(1 − β₂))·√v_k by Cauchy–Schwarz, whatever the
+/// gradients and v before. What is left are the two bias corrections and the learning rate.
+pub fn reach(manifest: &Manifest, shard: &Shard, steps: u32) -> f64 {
+    let optimiser = &manifest.optimiser;
+    let [beta1, beta2] = [optimiser.beta1, optimiser.beta2].map(|beta| f64::from(beta.value()));
+    let rate = optimiser::learning_rate(optimiser, manifest.training.rounds, shard.step);
+    let [mut power1, mut power2] = [1.0, shard.beta_powers[1]];
+    let (ratio, mut term, mut sum, mut reach) = (beta1 * beta1 / beta2, 1.0, 0.0, 0.0);
+    for _ in 0..steps {
+        (power1, power2) = (power1 * beta1, power2 * beta2);
+        (sum, term) = (sum + term, term * ratio);
+        let bias = (1.0 - beta1) / (1.0 - power1) * ((1.0 - power2) / (1.0 - beta2)).sqrt();
+        reach += rate * bias * f64::sqrt(sum);
     }
-    shard.step += 1;
-    if !update.late {
-        next_exponents(plan, rules.grid_bits, &squares, exponents);
-    }
+    reach
 }

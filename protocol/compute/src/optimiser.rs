@@ -4,21 +4,24 @@
 //! parameters and moments, and its tensor keeps its exponent.
 
 mod decay;
+mod exponents;
 pub(crate) mod lamb;
+mod outer;
 mod step;
 
-use muster_core::grid::{exponent_of, power_of_two, step_exponent};
+use muster_core::grid::power_of_two;
 use muster_core::layout::{Layout, Tensor};
-use muster_core::manifest::{Local, Manifest, Method, Model, Optimiser, Schedule};
+use muster_core::manifest::{Method, Optimiser, Schedule};
 use muster_core::state::{Shard, ShardMut, State, Update};
 
 use crate::function;
-use crate::local;
-use crate::kernel::update::{AdamStep, adamw, sum_of_squares};
+use crate::kernel::update::{AdamStep, adamw};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
-pub(crate) use step::{ShardPlan, ShardUpdate};
+use exponents::{block_squares, next_exponents};
+pub(crate) use step::{Rules, ShardPlan};
+use step::ShardUpdate;
 use step::TensorStep;
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
@@ -42,25 +45,6 @@ pub(crate) fn learning_rate(optimiser: &Optimiser, rounds: u32, step: u32) -> f6
     }
 }
 
-/// What an update follows of a manifest.
-#[derive(Clone, Copy)]
-pub(crate) struct Rules<'a> {
-    pub model: &'a Model,
-    pub optimiser: &'a Optimiser,
-    pub rounds: u32,
-    pub grid_bits: u8,
-    /// Local updates; none where gradients are exchanged.
-    pub local: Option<&'a Local>,
-}
-
-impl<'a> Rules<'a> {
-    pub(crate) fn of(manifest: &'a Manifest) -> Self {
-        let Manifest { model, optimiser, training, .. } = manifest;
-        let (rounds, grid_bits) = (training.rounds, training.grid_bits);
-        Self { model, optimiser, rounds, grid_bits, local: manifest.local() }
-    }
-}
-
 /// Applies an aggregate to the shards that it has, on as many threads as there are `workers`.
 pub(crate) fn apply<W: Send>(
     kernels: Kernels,
@@ -80,7 +64,7 @@ pub(crate) fn apply<W: Send>(
         let plan = ShardPlan::of(&layout, range);
         let step = ShardUpdate { plan: &plan, values, present, late: update.late.contains(id) };
         match rules.local {
-            Some(local) => local::apply_to_shard(kernels, workers, rules, local, shard, &step),
+            Some(local) => outer::apply_to_shard(kernels, workers, rules, local, shard, &step),
             None => apply_to_shard(kernels, workers, rules, shard, &step),
         }
     }
@@ -206,19 +190,6 @@ fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3
     }
 }
 
-/// Sum of squares of each block in grid units; `None` where it was left out.
-pub(crate) fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: &ShardUpdate<'_>) -> Vec<Option<f64>> {
-    let ShardUpdate { plan, values, present, .. } = *step;
-    let mut squares = vec![None; plan.blocks.len()];
-    let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
-    each(workers, tasks, |_, ((block, present), square)| {
-        if *present {
-            *square = Some(sum_of_squares(kernels, &values[block.range.clone()]));
-        }
-    });
-    squares
-}
-
 /// Norm of a shard's present blocks in real units, added in order of block (ARITH-47).
 pub(crate) fn shard_norm(plan: &ShardPlan<'_>, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
     let units = plan.blocks.iter().zip(squares).filter_map(|(block, square)| {
@@ -232,20 +203,4 @@ pub(crate) fn shard_norm(plan: &ShardPlan<'_>, exponents: &[i16], squares: &[Opt
 /// What the gradient is multiplied by (ARITH-47): `clip_norm`/norm where `clip_norm` > 0 and the norm is larger, else 1.
 pub(crate) fn clip_factor(most: f64, norm: f64) -> f64 {
     if most > 0.0 && norm > most { most / norm } else { 1.0 }
-}
-
-/// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms (ARITH-48).
-pub(crate) fn next_exponents(plan: &ShardPlan<'_>, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
-    let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
-    for (block, square) in plan.blocks.iter().zip(squares) {
-        let sum = &mut sums[block.tensor];
-        // A block that was left out makes the tensor's rms unknown: its exponent stays (GRID-5).
-        *sum = sum.zip(*square).map(|(sum, square)| sum + square);
-    }
-    for ((tensor, exponent), sum) in plan.tensors.iter().zip(exponents).zip(sums) {
-        if let Some(sum) = sum {
-            let rms = (sum / tensor.len() as f64).sqrt() * power_of_two(i32::from(*exponent));
-            *exponent = step_exponent(*exponent, exponent_of(rms, grid_bits, *exponent));
-        }
-    }
 }

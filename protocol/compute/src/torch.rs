@@ -25,7 +25,6 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
 use crate::backend::{Backend, Device, Libtorch, OpenResult, Precision};
-use crate::exact::setting;
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{FamilyPlan, NetworkPlan};
@@ -207,7 +206,7 @@ impl Differentiator {
             // Both are borrowed until the last leaf is taken: the same address is the same state.
             let kept = uploaded.take().filter(|(state, _)| std::ptr::eq(*state, task.state));
             let flat = kept.map_or_else(|| self.upload(&task.state.parameters), |(_, flat)| flat);
-            let loss = self.differentiate(setting(manifest), &flat, batch(&task.job()), &mut gradient);
+            let loss = self.differentiate(Setting::of(manifest), &flat, batch(&task.job()), &mut gradient);
             uploaded = Some((task.state, flat));
             if done.send((task, gradient, loss, begun.elapsed())).is_err() {
                 return;
@@ -218,7 +217,7 @@ impl Differentiator {
 
 impl Backend for Torch {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
-        self.differentiate(setting(manifest), &job.state.parameters, batch(job));
+        self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
         self.gradients.first().map_or(&[], values)
     }
 
@@ -244,7 +243,7 @@ impl Arithmetic for Torch {
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         let begun = Instant::now();
-        let loss = self.differentiate(setting(manifest), &job.state.parameters, batch(job));
+        let loss = self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
         self.spent.gradient += begun.elapsed();
         let differentiated = Instant::now();
         let gradient = self.gradients.first().map_or(&[][..], values);

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use muster_compute::{Exact, Path, paths};
 use muster_core::codec::decode;
 use muster_core::hash::{Domain, Hasher};
-use muster_core::ids::{Digest, Leaf, hex};
+use muster_core::ids::{Digest, Leaf, Row, hex};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, LeafJob, State, Update, integer_bytes};
+use muster_core::state::{Arithmetic, LeafTask, State, Update, integer_bytes};
 use serde_json::{Value, json};
 
 #[test]
@@ -37,7 +37,7 @@ fn every_vector_of_a_run_holds_on_every_path() {
 fn run((path, threads): (Path, usize), inputs: &Value, golden: bool) -> Value {
     let manifest: Manifest = decode(&unhexed(&inputs["manifest"])).unwrap();
     let mut exact = Exact::new(threads, Some(path)).unwrap();
-    let (leaves, count) = (u64::from(manifest.training.leaves), u64::from(manifest.training.leaf_windows));
+    let (leaves, count) = (u64::from(manifest.training.leaves), u64::from(manifest.windows_of_leaf()));
     let mut state = exact.initial(&manifest, &windows(&manifest, 0));
     let exponents = state.exponents.clone();
     let (mut roots, mut losses, mut sums) = (vec![hex(&state.root().0)], Vec::new(), Vec::new());
@@ -48,17 +48,18 @@ fn run((path, threads): (Path, usize), inputs: &Value, golden: bool) -> Value {
     let mut first_leaf = None;
     let rounds = inputs["rounds"].as_u64().unwrap();
     for round in 0..rounds {
-        let mut sum = vec![0; state.parameters.len()];
-        // Whatever it holds.
-        let mut q = vec![7; sum.len()];
-        for leaf in 0..leaves {
+        let mut sum = vec![0; Layout::of_run(&manifest).coefficients()];
+        let mut tasks = (0..leaves).map(|leaf| {
             let windows = windows(&manifest, count * (1 + round * leaves + leaf));
-            let round_seed = Digest([round as u8; 32]);
-            let job = LeafJob { state: &state, round_seed, leaf: Leaf(leaf), windows: &windows };
-            losses.push(exact.leaf(&manifest, &job, &mut q));
+            // Whatever it holds.
+            let q = vec![7; 3];
+            LeafTask { state: &state, round_seed: Digest([round as u8; 32]), leaf: Leaf(leaf), windows, q }
+        });
+        exact.leaves(&manifest, &mut tasks, &mut |q, loss| {
+            losses.push(loss);
             sum.iter_mut().zip(&q).for_each(|(sum, q): (&mut i32, _)| *sum += q);
             first_leaf.get_or_insert_with(|| sum.clone());
-        }
+        });
         sums.push(hex(&Hasher::new(Domain::STATE).part(&integer_bytes(&sum)).finish().0));
         let left_out =
             if round + 1 == rounds { inputs["left_out"].as_array().unwrap().as_slice() } else { &[] };
@@ -81,11 +82,18 @@ fn run((path, threads): (Path, usize), inputs: &Value, golden: bool) -> Value {
     answer
 }
 
-/// Applies half a sum.
+/// Applies half a sum, and of second moments all of it.
 fn apply(exact: &mut Exact, manifest: &Manifest, state: &mut State, sum: &[i32], left_out: &[Value]) {
-    let layout = Layout::of(&manifest.model);
-    let mut update = Update::whole(&layout, sum.iter().map(|value| *value as f32 * 0.5).collect());
-    update.present = (0..layout.blocks().len()).map(|block| !left_out.contains(&json!(block))).collect();
+    let layout = Layout::of_run(manifest);
+    let mut update = Update::empty(&layout, state.held());
+    for (place, block) in layout.path_blocks(Row(0)).enumerate() {
+        let by = if layout.is_of_moments(block) { 1.0 } else { 0.5 };
+        let range = layout.block(block).unwrap().range.clone();
+        let values: Vec<f32> = sum[range].iter().map(|value| *value as f32 * by).collect();
+        if !left_out.contains(&json!(place)) {
+            update.put(&layout, block, &values).unwrap();
+        }
+    }
     exact.apply(manifest, state, &update);
 }
 
@@ -95,7 +103,7 @@ fn windows(manifest: &Manifest, first: u64) -> Vec<Vec<u32>> {
     let token = |window: u64, place: u64| ((3 * place * place + 5 * place + 7 * window) % vocabulary) as u32;
     let window =
         |window| (0..=u64::from(manifest.model.sequence)).map(|place| token(window, place)).collect();
-    (first..first + u64::from(manifest.training.leaf_windows)).map(window).collect()
+    (first..first + u64::from(manifest.windows_of_leaf())).map(window).collect()
 }
 
 fn unhexed(text: &Value) -> Vec<u8> {
@@ -110,6 +118,7 @@ fn rules_are_named_where_they_are_computed() {
     let chapters = [
         ("arithmetic", "ARITH-", here),
         ("grid", "GRID-", &["src", "../core/src"]),
+        ("local", "LOCAL-", &["src", "../core/src"]),
         ("layout", "LAYOUT-", &["../core/src/layout.rs"]),
         ("assignment", "ASSIGN-", &["../core/src"]),
     ];

@@ -226,7 +226,9 @@ fn blocks(
 ) -> Vec<(ShardId, Vec<Block>)> {
     let counted = open.iter().zip(shares(layout, open, aggregators));
     counted
-        .flat_map(|(shard, count)| divided(layout, planes, *shard, count).into_iter().map(|blocks| (*shard, blocks)))
+        .flat_map(|(shard, count)| {
+            divided(layout, planes, *shard, count).into_iter().map(|blocks| (*shard, blocks))
+        })
         .collect()
 }
 

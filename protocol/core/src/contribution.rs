@@ -116,6 +116,11 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
         proof.verify(root, count, index as u64, merkle::leaf(index as u64, bytes))?;
         chunk_values(bytes, length, &mut values)?;
     }
+    // GRID-7: what no contribution has must not weigh before its author is found out.
+    let most = layout.most(usize::from(layout.is_of_moments(data.block))).unsigned_abs();
+    if values.iter().any(|value| value.unsigned_abs() > most) {
+        return Err(Reject::Rule("an integer is within what saturates the grid"));
+    }
     Ok(values)
 }
 

@@ -75,6 +75,7 @@ pub struct Layout {
     shards: Vec<ShardRange>,
     rows: u16,
     planes: usize,
+    most: [i32; 2],
     tensors: Vec<Tensor>,
     blocks: Vec<BlockRange>,
     chunks: Vec<Range<usize>>,
@@ -98,6 +99,7 @@ impl Layout {
             shards: Vec::new(),
             rows: model.rows(),
             planes: 1,
+            most: [i32::MAX; 2],
             tensors: Vec::new(),
             blocks: Vec::new(),
             chunks: Vec::new(),
@@ -116,7 +118,12 @@ impl Layout {
     /// The layout of a run's contributions: of its model, with a plane for each number that is contributed of a parameter.
     pub fn of_run(manifest: &Manifest) -> Self {
         let layout = Self::of(&manifest.model);
-        if manifest.local().is_some() { layout.with_moments() } else { layout }
+        if manifest.local().is_none() {
+            return layout;
+        }
+        // GRID-7: what saturates the grid of a chain, and what there are numbers for second moments.
+        let most = [(1 << (manifest.training.grid_bits + limits::LOCAL_BITS)) - 1, 255];
+        Self { most, ..layout.with_moments() }
     }
 
     /// LAYOUT-7: blocks and chunks of a second plane follow those of the first.
@@ -264,6 +271,11 @@ impl Layout {
         self.planes
     }
 
+    /// The largest size of an integer of a contribution in a plane.
+    pub fn most(&self, plane: usize) -> i32 {
+        self.most.get(plane).copied().unwrap_or(0)
+    }
+
     /// Coefficients of a contribution: `d` for each plane.
     pub fn coefficients(&self) -> usize {
         self.planes * self.parameters()
@@ -361,7 +373,8 @@ impl Layout {
 
     /// The blocks of a path, in order of [`Layout::blocks`].
     pub fn path_blocks(&self, row: Row) -> impl Iterator<Item = Block> + Clone + '_ {
-        (0..self.planes).flat_map(move |plane| self.path(row).flat_map(move |shard| self.blocks_in(shard, plane)))
+        (0..self.planes)
+            .flat_map(move |plane| self.path(row).flat_map(move |shard| self.blocks_in(shard, plane)))
     }
 
     /// Where a block stands in what a shard is updated by, which is plane after plane: its coefficients there, and its place

@@ -50,6 +50,8 @@ pub const SEQUENCE: u32 = 1 << 16;
 pub const PADDED_TOKENS: u32 = 1023;
 /// Saturation of a grid coefficient of one leaf, symmetric.
 pub const GRID_LIMIT: i32 = 1 << 22;
+/// Bits of a coefficient of local updates beyond `grid_bits`, without its sign: 16 to 32 times what is usual.
+pub const LOCAL_BITS: u8 = 5;
 /// Tensor groups by which leaves are compared in profiles with tolerance.
 pub const GROUPS: usize = 16;
 /// Least coefficients of a group, where the model has that many.

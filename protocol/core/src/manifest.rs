@@ -22,6 +22,7 @@ pub use training::{Method, Optimiser, Schedule, Training};
 use crate::codec::{Real, Text, encode};
 use crate::hash::{Domain, hash_of};
 use crate::ids::{MemberId, Round, RunId};
+use crate::limits;
 use crate::wire;
 
 /// Version of the protocol that this crate speaks.
@@ -161,6 +162,18 @@ impl Manifest {
     /// Local updates; none where gradients are exchanged.
     pub fn local(&self) -> Option<&Local> {
         self.exchange.local()
+    }
+
+    /// Windows of a leaf; of local updates, those of all leaves of a segment.
+    pub fn windows_of_leaf(&self) -> u32 {
+        self.training.leaf_windows * self.local().map_or(1, |local| local.segment)
+    }
+
+    /// Leaves of a seat when all of so many nodes have one and are fast enough; of local updates, segments.
+    pub fn leaves_of_seat(&self, nodes: u32) -> u32 {
+        let leaves = self.training.leaves;
+        let share = if self.local().is_some() { leaves } else { leaves / nodes.max(1) };
+        share.clamp(1, limits::QUOTA)
     }
 
     /// Whether kept states need their moments: to go back to one, or to compute the steps of a round again.

@@ -81,14 +81,18 @@ pub fn reduce<'a>(
 /// gradients are exchanged.
 // Not S: where everybody is slow, it would stretch what they did.
 pub fn scale(manifest: &Manifest, commitments: &[&WeightedCommit]) -> f64 {
-    let weights = weights(manifest, commitments);
-    let total: u64 = weights.iter().sum();
-    if manifest.local().is_none() || total == 0 {
+    if manifest.local().is_none() {
         return 1.0;
     }
-    let pairs = weights.iter().zip(commitments);
-    let segments: u64 = pairs.map(|(weight, of)| weight.saturating_mul(of.commit.leaves.into())).sum();
-    segments as f64 / total as f64
+    let segments = commitments.iter().map(|commitment| commitment.commit.leaves.into());
+    mean_segments(&weights(manifest, commitments), segments)
+}
+
+/// Σ w·m/Σ w; 1 where nothing weighs.
+pub fn mean_segments(weights: &[u64], m: impl Iterator<Item = u64>) -> f64 {
+    let total: u64 = weights.iter().sum();
+    let taken: u64 = weights.iter().zip(m).map(|(weight, m)| weight.saturating_mul(m)).sum();
+    if total == 0 { 1.0 } else { taken as f64 / total as f64 }
 }
 
 /// LOCAL-7: the weighted coordinate median of second moments, which nobody's number of segments divides.

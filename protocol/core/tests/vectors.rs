@@ -41,8 +41,8 @@ use audits::{coin, fingerprint, tolerance};
 use calls::call;
 use cases::{bytes, counted, digest, families, files, full, number, read, read_as, shown, spec, text, word};
 use commitments::{
-    block_places, branched, contribution, dataset, layout, proof, router, rows_after, shards_state, state,
-    tree,
+    block_places, branched, contribution, contribution_layout, dataset, layout, proof, router, rows_after,
+    shards_state, state, tree,
 };
 use hashes::{domain, hash, stream};
 use messages::{malformed, roundtrip};
@@ -158,6 +158,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         }
         ("layout", "layout") => layout(inputs),
         ("layout", "block_places") => block_places(inputs),
+        ("layout", "contribution_layout") => contribution_layout(inputs),
         ("state", "state") => state(inputs),
         ("state", "shards_state") => shards_state(inputs),
         ("state", "branched") => branched(inputs),

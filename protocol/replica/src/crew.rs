@@ -174,7 +174,7 @@ pub fn leaf_windows(
     let row_of = &mut |window, open: RowSet| dataset.row_of(window, sequence, |row| open.contains(row));
     // A route with no open row is nobody's: its windows are those of a state with one row.
     let indices = assign::leaf_windows(manifest, seed, leaf, route, row_of)
-        .unwrap_or_else(|| assign::windows(seed, leaf, manifest.training.leaf_windows, manifest.windows()));
+        .unwrap_or_else(|| assign::windows(seed, leaf, manifest.windows_of_leaf(), manifest.windows()));
     indices.iter().map(|index| dataset.window(*index, sequence)).collect()
 }
 

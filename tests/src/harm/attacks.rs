@@ -192,7 +192,10 @@ fn rows(attacks: &[Attack], columns: &[Column], cells: impl Fn(&Row<'_>) -> Vec<
 /// Two of seven nodes cheat; one verifier with π = 50 %, a = 1, m = 2, that audits the cheats or spares them. Losses are
 /// differences from the run without cheats that begins alike.
 pub fn table() -> String {
-    measured(&those(|attack| !attack.wants_experts() && !attack.wants_calls()), &RULES)
+    measured(
+        &those(|attack| !attack.wants_experts() && !attack.wants_calls() && !attack.wants_local()),
+        &RULES,
+    )
 }
 
 /// The same on a mixture, by attacks on its experts.

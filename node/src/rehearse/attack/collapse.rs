@@ -62,7 +62,7 @@ fn pulling(model: &Model) -> Model {
 /// The state in which all scores are equal.
 // ARITH-70: among equal numbers the lower expert comes first.
 fn undecided(work: &Assignment) -> State {
-    let mut state = State { first: Vec::new(), second: Vec::new(), ..(*work.state).clone() };
+    let mut state = State::clone(&work.state);
     each(&mut state.parameters, &routers(&work.manifest.model), |weight| *weight = 0.0);
     state
 }

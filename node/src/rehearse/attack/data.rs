@@ -13,7 +13,7 @@ pub(super) struct FavouriteText;
 impl NodeConduct for FavouriteText {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let sequence = work.manifest.model.sequence;
-        let windows = 0..u64::from(work.manifest.training.leaf_windows);
+        let windows = 0..u64::from(work.manifest.windows_of_leaf());
         let favourite: Vec<_> = windows.map(|index| work.dataset.window(index, sequence)).collect();
         computed(work, arithmetic, &work.state, |_| favourite.clone())
     }

@@ -79,9 +79,21 @@ pub(super) fn modelled(
     model: &Model,
     state: &State,
 ) -> Summed {
-    let manifest = Manifest { model: model.clone(), ..(*work.manifest).clone() };
+    let manifest = Manifest { model: model.clone(), ..Manifest::clone(&work.manifest) };
     let windows = |leaf| work.windows(leaf);
     summed(work, arithmetic, &Recipe { manifest: &manifest, state, ..work.recipe(&windows) }, work.quota)
+}
+
+/// True steps of the assigned text, but under a manifest that says something else.
+pub(super) fn altered(
+    work: &Assignment,
+    arithmetic: &mut dyn Arithmetic,
+    alter: impl FnOnce(&mut Manifest),
+) -> Summed {
+    let mut manifest = Manifest::clone(&work.manifest);
+    alter(&mut manifest);
+    let windows = |leaf| work.windows(leaf);
+    summed(work, arithmetic, &Recipe { manifest: &manifest, ..work.recipe(&windows) }, work.quota)
 }
 
 /// As many leaves of this recipe.

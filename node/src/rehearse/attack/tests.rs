@@ -8,8 +8,8 @@ use muster_core::assign::round_seed;
 use muster_core::codec::List;
 use muster_core::ids::{Block, Digest, MemberId, Part, Row, ShardId, Slot};
 use muster_core::layout::Layout;
-use muster_core::manifest::fixture::mixture;
-use muster_core::manifest::{Data, Manifest, Profile};
+use muster_core::manifest::fixture::{local, mixture};
+use muster_core::manifest::{Data, Manifest, Model, Profile};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::record::Seat;
 use muster_core::messages::round::{Bitmap, Commit, Route};
@@ -35,17 +35,19 @@ const TINY: &str = "
     sequence = 16
 ";
 
-/// What a round is played on: a decoder, or a mixture of the same sizes, with one row or with two.
+/// What a round is played on: a decoder, or a mixture of the same sizes, with one row or with two, or local updates of the decoder.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Decoder,
     Mixture,
     Rows,
+    Local,
 }
 
 /// What an attack wants.
 fn kind_for(attack: &Attack) -> Kind {
     match (attack.wants_rows(), attack.wants_experts()) {
+        _ if attack.wants_local() => Kind::Local,
         (true, _) => Kind::Rows,
         (false, true) => Kind::Mixture,
         (false, false) => Kind::Decoder,
@@ -74,6 +76,7 @@ fn manifest(directory: &Path, kind: Kind) -> (Arc<Manifest>, Arc<Dataset>) {
         Kind::Decoder => {}
         Kind::Mixture => with_experts(&mut manifest.model, 1),
         Kind::Rows => with_experts(&mut manifest.model, 2),
+        Kind::Local => local(&mut manifest, LEAVES),
     }
     (Arc::new(manifest), Arc::new(Dataset::open(directory, &data).unwrap()))
 }
@@ -91,6 +94,8 @@ fn work_on(kind: Kind, round: u32) -> Assignment {
     let row = Row(u16::from(kind == Kind::Rows));
     let mut state = state.select(Layout::of_run(&manifest).path(row));
     state.parameters.iter_mut().for_each(|weight| *weight *= 1.0 + 0.01 * round as f32);
+    state.second.fill(1e-6);
+    state.shards.iter_mut().for_each(|shard| shard.beta_powers[1] = 0.5);
     let layout = Layout::of_run(&manifest);
     let blocks =
         |part: usize| (0..layout.blocks().len() as u32).filter(move |block| *block as usize % 2 == part);
@@ -168,7 +173,7 @@ fn reduced(conduct: &dyn NodeConduct) -> (Vec<Digest>, Digest) {
 
 #[test]
 fn all_are_honest_before_their_round() {
-    let all = [Kind::Decoder, Kind::Mixture, Kind::Rows].map(|kind| work_on(kind, 4));
+    let all = [Kind::Decoder, Kind::Mixture, Kind::Rows, Kind::Local].map(|kind| work_on(kind, 4));
     let honest = all.each_ref().map(|work| contribute(&HonestNode, work));
     for attack in ATTACKS {
         let (work, honest) = (&all[kind_for(attack) as usize], &honest[kind_for(attack) as usize]);

@@ -18,7 +18,7 @@ pub(super) struct Tie;
 impl NodeConduct for Tie {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let model = &work.manifest.model;
-        let mut state = State { first: Vec::new(), second: Vec::new(), ..(*work.state).clone() };
+        let mut state = State::clone(&work.state);
         for router in routers(model) {
             let lines = state.parameters.get_mut(router).unwrap_or_default();
             for (expert, line) in (0u16..).zip(lines.chunks_exact_mut(model.width as usize)) {

@@ -18,7 +18,7 @@ pub(super) enum RoundedWeights {
 
 impl NodeConduct for RoundedWeights {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let mut state = State { first: Vec::new(), second: Vec::new(), ..(*work.state).clone() };
+        let mut state = State::clone(&work.state);
         for tensor in Layout::of_run(&work.manifest).tensors() {
             let Some(weights) = state.parameters.get_mut(tensor.range()) else { continue };
             let step = weights.iter().fold(0f32, |most, weight| most.max(weight.abs())) / 127.0;

@@ -50,6 +50,13 @@ kernels! {
         }
     }
 
+    /// Bounds integers on both sides (GRID-7).
+    pub(crate) fn saturate(q: &mut [i32], most: i32) {
+        for q in q {
+            *q = (*q).clamp(-most, most);
+        }
+    }
+
     /// Takes what was there before away from integers, which are there before the next time.
     pub(crate) fn telescope(q: &mut [i32], before: &mut [i32]) {
         for (q, before) in q.iter_mut().zip(before) {

@@ -3,8 +3,28 @@
 use std::ops::Range;
 
 use muster_core::layout::{Layout, ShardRange, Tensor};
+use muster_core::manifest::{Local, Manifest, Model, Optimiser};
 
 use crate::kernel::update::AdamStep;
+
+/// What an update follows of a manifest.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub model: &'a Model,
+    pub optimiser: &'a Optimiser,
+    pub rounds: u32,
+    pub grid_bits: u8,
+    /// Local updates; none where gradients are exchanged.
+    pub local: Option<&'a Local>,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn of(manifest: &'a Manifest) -> Self {
+        let Manifest { model, optimiser, training, .. } = manifest;
+        let (rounds, grid_bits) = (training.rounds, training.grid_bits);
+        Self { model, optimiser, rounds, grid_bits, local: manifest.local() }
+    }
+}
 
 /// A shard's tensors and blocks.
 pub(crate) struct ShardPlan<'a> {

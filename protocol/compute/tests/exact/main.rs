@@ -6,6 +6,7 @@ mod agreement;
 mod families;
 mod gradient;
 mod learning;
+mod local;
 mod optimiser;
 mod reference;
 mod setting;

@@ -42,7 +42,8 @@ impl Recomputing<'_> {
     pub fn each(&mut self, positions: &[u32], take: &mut dyn FnMut(u32, Vec<i32>, i64)) -> Option<()> {
         let Self { manifest, commit, state, .. } = *self;
         let computed = manifest.computed_for(positions);
-        let tasks = computed.iter().map(|position| leaf_task(manifest, commit, *position, state, self.witness));
+        let tasks =
+            computed.iter().map(|position| leaf_task(manifest, commit, *position, state, self.witness));
         let tasks: Vec<_> = tasks.collect::<Option<_>>()?;
         let mut computed = computed.iter();
         self.arithmetic.leaves(manifest, &mut tasks.into_iter(), &mut |q, loss| {
@@ -159,5 +160,6 @@ pub fn committed_total(
     let q = witness.contribution(frozen.commit.round, &frozen.author)?;
     let layout = Layout::of_run(manifest);
     // Nobody's statement of Q is evidence: the frozen root decides (AUDIT-7).
-    (q.len() == layout.coefficients() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)
+    (q.len() == layout.coefficients() && Commitment::new(&layout, &q).root() == frozen.commit.root)
+        .then_some(q)
 }

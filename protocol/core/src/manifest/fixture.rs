@@ -4,8 +4,9 @@ use crate::codec::{Real, Text};
 use crate::ids::{Digest, MemberId};
 
 use super::{
-    Admission, Aggregation, Audit, Data, Decoder, Exchange, Family, Local, Manifest, Method, Mixture, Model, Optimiser,
-    Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Exchange, Family, Local, Manifest, Method, Mixture, Model,
+    Optimiser, Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training,
+    VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.

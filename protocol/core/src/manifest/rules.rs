@@ -6,8 +6,8 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeSet;
 
 use super::{
-    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Profile, Rollback, Router,
-    Start, Tokeniser, Tolerance, VERSION,
+    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Profile,
+    Rollback, Router, Start, Tokeniser, Tolerance, VERSION,
 };
 use crate::codec::Real;
 use crate::error::Misuse;
@@ -130,7 +130,12 @@ impl Manifest {
         require((0.0..1.0).contains(&momentum), "local.outer_momentum", "must lie in [0, 1)", momentum)?;
         // Roundings of a chain add up over its steps, and no tolerance has been measured for that.
         let exact = self.profile == Profile::Exact;
-        require(exact, "profile", "must be exact where steps are local: nobody has calibrated another", self.profile.name())?;
+        require(
+            exact,
+            "profile",
+            "must be exact where steps are local: nobody has calibrated another",
+            self.profile.name(),
+        )?;
         let adam = self.optimiser.method == Method::AdamW;
         require(adam, "optimiser.method", "must be adamw where steps are local", "lamb")?;
         let rule = format!("must be the segments of a member, {}, where steps are local", local.segments());

@@ -80,7 +80,8 @@ impl Update {
 
     /// Whether it has as many values and marks as its shards need.
     pub fn fits(&self, layout: &Layout) -> bool {
-        let sizes = || self.shards.iter().filter_map(|id| layout.shard(*id)).map(|shard| Self::size(layout, shard));
+        let sizes =
+            || self.shards.iter().filter_map(|id| layout.shard(*id)).map(|shard| Self::size(layout, shard));
         sizes().count() == self.shards.len()
             && self.values.len() == sizes().map(|(values, _)| values).sum::<usize>()
             && self.present.len() == sizes().map(|(_, blocks)| blocks).sum::<usize>()

@@ -6,7 +6,7 @@ use muster_core::aggregate::{self, Input};
 use muster_core::codec::Real;
 use muster_core::contribution::PartDigest;
 use muster_core::manifest;
-use muster_core::reduction::OwnBlock;
+use muster_core::reduction::{self, OwnBlock};
 
 use super::cases::{as_integer, as_word, full, list, number, shown, text, word};
 
@@ -23,8 +23,15 @@ pub(super) fn aggregation(op: &str, inputs: &Value) -> Value {
             let bits = list(inputs, "values").iter().map(as_word);
             let values: Vec<f32> = bits.map(|bits| f32::from_bits(bits as u32)).collect();
             let m = number(inputs, "m") as u32;
-            let own = OwnBlock { q: &q, m, scale: 1.0, of_moments: false };
+            let scale = inputs.get("scale").map_or(1.0, |scale| f64::from_bits(as_word(scale)));
+            let of_moments = inputs.get("of_moments").is_some_and(|of| of == &json!(true));
+            let own = OwnBlock { q: &q, m, scale, of_moments };
             json!({ "objects": own.objects(&values) })
+        }
+        "segments_taken" => {
+            let numbers = |name: &str| list(inputs, name).iter().map(|of| of.as_u64().expect("a number"));
+            let scale = reduction::mean_segments(&numbers("weights").collect::<Vec<_>>(), numbers("m"));
+            json!({ "scale": format!("{:#018x}", scale.to_bits()) })
         }
         "trust" => {
             let bits = list(inputs, "values").iter().map(as_word);

@@ -7,7 +7,7 @@ use muster_core::grid::{self, Dither};
 use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, Row, RunId, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{FrozenRow, RowHolder, deal_rows, draw_rows, move_holder};
-use muster_core::manifest::{Family, Model};
+use muster_core::manifest::{Family, Manifest, Model};
 use muster_core::messages::round::Route;
 
 use super::cases::{as_digest, digest, full, list, number, read_as, word};
@@ -26,6 +26,12 @@ pub(super) fn assignment(op: &str, inputs: &Value) -> Value {
             let leaf = assign::leaf(Slot(small("slot")), small("seats"), number(inputs, "position") as u32);
             let (count, windows) = (number(inputs, "count") as u32, number(inputs, "windows"));
             json!({ "leaf": leaf.0, "windows": assign::windows(&seed(), leaf, count, windows) })
+        }
+        "windows_of_segment" => {
+            let manifest: Manifest = read_as(inputs, "manifest");
+            let segment = Leaf(number(inputs, "segment"));
+            let found = assign::leaf_windows(&manifest, &seed(), segment, None, &mut |_, _| None);
+            json!({ "windows": found.expect("one row") })
         }
         "windows_of_row" => {
             let (count, windows) = (number(inputs, "count") as u32, number(inputs, "windows"));
@@ -74,6 +80,7 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
         list(inputs, name).iter().map(|slot| slot.as_u64().expect("a number") as u16).collect()
     };
     let layout = Layout::of(&read_as(inputs, "model"));
+    let layout = if inputs.get("planes").is_some() { layout.with_moments() } else { layout };
     let aggregators: Vec<Slot> = numbers("aggregators").into_iter().map(Slot).collect();
     let several = inputs.get("rows").is_some();
     let rows = if several { numbers("rows").into_iter().map(Row).collect() } else { vec![Row(0); 256] };
@@ -81,7 +88,7 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
     let route = several.then(|| Route { row: Row(7), open: rows.iter().copied().collect() });
     let seating = Seating {
         layout: &layout,
-        planes: 1,
+        planes: inputs.get("planes").map_or(1, |planes| planes.as_u64().expect("a number") as usize),
         seed: &digest(inputs, "seed"),
         rows: &rows,
         route: route.as_ref(),
@@ -89,7 +96,8 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
     };
     // AUDIT-13: whoever knows the open rows and the number of parts finds the same ones.
     let parts = assign::parts(&seating);
-    let found = assign::parts_in(&layout, 1, &assign::open_shards(&layout, route.as_ref()), parts.len());
+    let found =
+        assign::parts_in(&layout, seating.planes, &assign::open_shards(&layout, route.as_ref()), parts.len());
     assert_eq!(found, Some(parts.into_iter().map(|plan| (plan.shard, plan.blocks)).collect()));
     answer(&seating)
 }

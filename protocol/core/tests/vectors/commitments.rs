@@ -107,6 +107,25 @@ pub(super) fn layout(inputs: &Value) -> Value {
     json!({ "shards": shards.collect::<Vec<_>>(), "tensors": tensors, "blocks": blocks, "chunks": chunks.collect::<Vec<_>>() })
 }
 
+/// LAYOUT-7
+pub(super) fn contribution_layout(inputs: &Value) -> Value {
+    let model: Model = read_as(inputs, "model");
+    let layout = Layout::of(&model).with_moments();
+    assert_eq!(layout.coefficients(), 2 * layout.parameters());
+    let blocks: Vec<Value> =
+        layout.blocks().iter().map(|block| json!([block.range.start, block.range.end])).collect();
+    let chunks: Vec<Value> = layout.chunks().iter().map(|chunk| json!([chunk.start, chunk.end])).collect();
+    let place = |block: &Value| {
+        let block = Block(block.as_u64().expect("a block") as u32);
+        let place = layout.shard_of(block).zip(layout.position(block));
+        let behind = place.is_some_and(|(_, position)| position >= layout.blocks().len() / 2);
+        assert_eq!(layout.is_of_moments(block), behind);
+        json!(place.map(|(shard, position)| json!([shard.0, position])))
+    };
+    let places: Vec<Value> = list(inputs, "blocks").iter().map(place).collect();
+    json!({ "blocks": blocks, "chunks": chunks, "places": places })
+}
+
 /// LAYOUT-6
 pub(super) fn block_places(inputs: &Value) -> Value {
     let layout = Layout::of(&read_as(inputs, "model"));

@@ -39,6 +39,8 @@ reencoder!(
     manifest::Decoder,
     manifest::Albert,
     manifest::Mixture,
+    manifest::Exchange,
+    manifest::Local,
     manifest::Tolerance,
     manifest::Data,
     manifest::Tokeniser,

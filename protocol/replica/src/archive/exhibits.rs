@@ -38,13 +38,13 @@ pub(super) fn exhibit(
         commitment.ok_or_else(|| ReplayError::Wrong(format!("round {round} has no slot {slot}")))?;
     let (who, root) = (commitment.author, commitment.commit.root);
     if let Some(q) = reading::exhibit(folder, round, &who)? {
-        if q.len() == layout.parameters() && Commitment::new(layout, &q).root() == root {
+        if q.len() == layout.coefficients() && Commitment::new(layout, &q).root() == root {
             return Ok(CountedContribution { q, blocks: Vec::new(), missing: BTreeSet::new() });
         }
         let what = format!("round {round}: the exhibit of {who} is not what it committed to");
         return Err(ReplayError::Wrong(what));
     }
-    let q = vec![0; layout.parameters()];
+    let q = vec![0; layout.coefficients()];
     let mut exhibit = CountedContribution { q, blocks: Vec::new(), missing: BTreeSet::new() };
     let mut proved = BTreeSet::new();
     for part in (0..view.parts().len()).map(|part| Part(part as u16)) {

@@ -47,13 +47,17 @@ fn at<'a>(summed: &'a Summed, places: &'a [Range<usize>]) -> impl Iterator<Item 
 
 #[test]
 fn attacks_on_experts_are_refused_where_there_are_none() {
-    let decoder = work(FROM).manifest.model.clone();
-    let mixture = mixture_work().manifest.model.clone();
-    let narrow = experts::with(&mixture, |mixture| mixture.active = 1);
-    let single = experts::with(&narrow, |mixture| mixture.columns = 1);
-    let why = |name: &str, model: &Model| name.parse::<Attack>().unwrap().suits(model).map_err(|why| why.0);
-    let rows = experts::with(&mixture, |mixture| mixture.rows = 2);
-    for attack in ATTACKS {
+    let decoder = Manifest::clone(&work(FROM).manifest);
+    let mixture = Manifest::clone(&mixture_work().manifest);
+    let with = |manifest: &Manifest, change: &dyn Fn(&mut Mixture)| {
+        let model = experts::with(&manifest.model, |mixture| change(mixture));
+        Manifest { model, ..manifest.clone() }
+    };
+    let narrow = with(&mixture, &|mixture| mixture.active = 1);
+    let single = with(&narrow, &|mixture| mixture.columns = 1);
+    let why = |name: &str, run: &Manifest| name.parse::<Attack>().unwrap().suits(run).map_err(|why| why.0);
+    let rows = with(&mixture, &|mixture| mixture.rows = 2);
+    for attack in ATTACKS.iter().filter(|attack| !attack.wants_local()) {
         assert!(attack.suits(&rows).is_ok(), "{}", attack.name);
         let expected =
             format!("{}: the run's model has 1 row of experts, and this attack needs 2", attack.name);
@@ -70,6 +74,10 @@ fn attacks_on_experts_are_refused_where_there_are_none() {
     let fewer = "tie: the run's model has 1 expert in a row, and this attack needs 2";
     assert_eq!(why("tie", &single), Err(fewer.into()));
     assert_eq!(["starve", "bomb"].map(|name| why(name, &single)), [const { Ok(()) }; 2]);
+    for attack in ATTACKS.iter().filter(|attack| attack.wants_local()) {
+        assert!(why(attack.name, &decoder).unwrap_err().contains("no local updates"), "{}", attack.name);
+        assert!(attack.suits(&work_on(Kind::Local, FROM).manifest).is_ok());
+    }
 }
 
 /// Leaf by leaf: the true one, the one of an attack, and the places of the expert that the true one teaches most.
