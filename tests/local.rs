@@ -1,5 +1,8 @@
 //! Runs of local updates, as real processes: members take steps of their own, and every one of them can be recomputed.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use e2e::oracle;
 use e2e::processes::{Process, Run};
 use e2e::programs;
@@ -7,10 +10,25 @@ use e2e::programs;
 /// A tiny model whose nodes take eight steps in segments of two.
 fn settings(rounds: u32, nodes: usize, verifiers: usize, more: &str) -> String {
     format!(
-        "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 32\n\
-         [training]\nrounds = {rounds}\nleaf_windows = 1\n[local]\nsteps = 8\nsegment = 2\n{more}\
-         [optimiser]\nwarmup = 3\n[audit]\nshare = 0.5\nleaves = 1\nfinal_rounds = 2\n\
-         [admission]\nstart_nodes = {nodes}\nstart_verifiers = {verifiers}\n[retention]\nstates = 16\n"
+        "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 32\n{}",
+        training(rounds, nodes, verifiers, more)
+    )
+}
+
+/// The same of a mixture with rows of experts.
+fn of_rows(rounds: u32, nodes: usize, verifiers: usize, experts: &str) -> String {
+    format!(
+        "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 32\n\
+         [experts]\ncolumns = 4\nactive = 2\nshared_hidden = 8\nrows = 2\nbranch = 0.2\n{experts}{}",
+        training(rounds, nodes, verifiers, "")
+    )
+}
+
+fn training(rounds: u32, nodes: usize, verifiers: usize, more: &str) -> String {
+    format!(
+        "[training]\nrounds = {rounds}\nleaf_windows = 1\n[local]\nsteps = 8\nsegment = 2\n[optimiser]\nwarmup = 3\n\
+         [audit]\nshare = 0.5\nleaves = 1\nfinal_rounds = 2\n\
+         [admission]\nstart_nodes = {nodes}\nstart_verifiers = {verifiers}\n[retention]\nstates = 16\n{more}"
     )
 }
 
@@ -18,20 +36,77 @@ fn names(kind: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{kind}{number}")).collect()
 }
 
-#[test]
-fn nodes_that_take_steps_of_their_own_train_as_one_process_would() {
-    let run = Run::packed(programs!(), &settings(8, 3, 1, ""), None);
+/// Trains to the end with members that all behave; they, the replay and one process that holds everything agree.
+fn all_agree(run: &Run, nodes: usize, verifiers: usize) {
     let mut processes: Vec<Process> = vec![run.host()];
-    let (nodes, verifiers) = (names("node", 3), names("verifier", 1));
-    let invitation = run.invite("verifier", 1);
+    let (nodes, verifiers) = (names("node", nodes), names("verifier", verifiers));
+    let invitation = run.invite("verifier", verifiers.len() as u32);
     processes.extend(verifiers.iter().map(|name| run.watch(name, &invitation)));
-    let invitation = run.invite("node", 3);
-    processes.extend(nodes.iter().map(|name| run.join(name, &invitation, &[])));
+    let invitation = run.invite("node", nodes.len() as u32);
+    // One of them on two threads, whose bits are the same.
+    let threads = |name: &str| if name == "node0" { "2" } else { "1" };
+    processes.extend(nodes.iter().map(|name| run.join(name, &invitation, &["--threads", threads(name)])));
     for process in processes.iter_mut().rev() {
         assert_eq!(process.wait(), 0, "{}", process.log());
     }
     let members: Vec<&str> = nodes.iter().chain(&verifiers).map(String::as_str).collect();
     run.check_end(&members);
     assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
-    run.replay();
+}
+
+#[test]
+fn nodes_that_take_steps_of_their_own_train_as_one_process_would() {
+    all_agree(&Run::packed(programs!(), &settings(8, 3, 1, ""), None), 3, 1);
+}
+
+#[test]
+fn trunk_and_row_are_one_local_state() {
+    all_agree(&Run::routed(programs!(), &of_rows(10, 6, 1, "held = 0\nlag = 0\n"), None, 2), 6, 1);
+}
+
+#[test]
+fn updates_of_rows_of_few_wait_as_without_local_updates() {
+    all_agree(&Run::routed(programs!(), &of_rows(24, 4, 2, "lag = 16\n"), None, 2), 4, 2);
+}
+
+/// Cheats that lie about steps, beside honest nodes of which one is killed again and again; a late node comes, too.
+#[test]
+fn cheats_are_banned_while_a_node_is_killed_and_another_one_comes_late() {
+    let run = Run::packed(programs!(), &settings(60, 6, 1, "[rollback]\nlimit = 0.5\n"), None);
+    let mut steward = run.host();
+    let mut watcher = run.watch("verifier", &run.invite("verifier", 1));
+    let invitation = run.invite("node", 7);
+    let mut honest: Vec<Process> =
+        names("node", 4).iter().map(|name| run.join(name, &invitation, &[])).collect();
+    let attacks = ["teleport", "poison-moments"];
+    let mut cheats: Vec<Process> =
+        attacks.iter().map(|name| run.attack(name, name, 5, &invitation)).collect();
+    for round in [6, 7, 9, 12] {
+        run.wait_round(round);
+        honest[0].kill();
+        honest[0] = run.join("node0", &invitation, &[]);
+    }
+    let mut late = run.join("late", &invitation, &[]);
+    run.wait_round(16);
+    steward.kill();
+    steward = run.host();
+    for process in honest.iter_mut().chain([&mut late, &mut watcher, &mut steward]) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    cheats.iter_mut().for_each(|cheat| assert_ne!(cheat.wait(), 0, "{}", cheat.log()));
+    let bans = run.events("ban");
+    let id = |name: &&str| run.good(&["id", "--data-dir", &run.at(name)]).trim().to_owned();
+    let cheats: BTreeSet<String> = attacks.iter().map(id).collect();
+    let banned = bans.iter().map(|ban| ban["member"].as_str().expect("text").to_owned());
+    let banned: BTreeSet<String> = banned.collect();
+    assert_eq!(banned, cheats, "both cheats and nobody else: {bans:?}");
+    for name in names("node", 4).iter().map(String::as_str).chain(["late", "verifier"]) {
+        assert_eq!(run.result(name)["final_state_root"], *run.root(), "{name}");
+    }
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {
+        let (code, output) = run.verifier(&["check", &evidence.expect("an entry").path().to_string_lossy()]);
+        assert!(code == 0 && output.contains("guilty"), "{output}");
+    }
 }

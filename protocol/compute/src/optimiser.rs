@@ -20,9 +20,9 @@ use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
 use exponents::{block_squares, next_exponents};
-pub(crate) use step::{Rules, ShardPlan};
 use step::ShardUpdate;
 use step::TensorStep;
+pub(crate) use step::{Rules, ShardPlan};
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
 ///

@@ -8,7 +8,11 @@ use crate::parallel::each;
 use crate::path::Kernels;
 
 /// Sum of squares of each block in grid units; `None` where it was left out.
-pub(super) fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: &ShardUpdate<'_>) -> Vec<Option<f64>> {
+pub(super) fn block_squares<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    step: &ShardUpdate<'_>,
+) -> Vec<Option<f64>> {
     let ShardUpdate { plan, values, present, .. } = *step;
     let mut squares = vec![None; plan.blocks.len()];
     let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
@@ -21,7 +25,12 @@ pub(super) fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: 
 }
 
 /// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms (ARITH-48).
-pub(super) fn next_exponents(plan: &ShardPlan<'_>, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
+pub(super) fn next_exponents(
+    plan: &ShardPlan<'_>,
+    grid_bits: u8,
+    squares: &[Option<f64>],
+    exponents: &mut [i16],
+) {
     let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
     for (block, square) in plan.blocks.iter().zip(squares) {
         let sum = &mut sums[block.tensor];

@@ -165,6 +165,7 @@ macro_rules! variants {
 }
 
 variants! {
+    manifest::Exchange { Gradients, Local }
     manifest::Family { Decoder, Albert, Mixture }
     manifest::Tokeniser { Bytes, File }
     manifest::Start { Drawn, Given }
