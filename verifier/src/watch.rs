@@ -29,7 +29,7 @@ use muster_store::secrets;
 
 use self::driver::VerifierDriver;
 pub use self::driver::WatchEnd;
-use self::tools::Tools;
+use self::tools::{Tools, audit_vectors};
 use crate::enroll;
 use crate::notes::Journaled;
 use crate::session::{Target, VerifierSession};
@@ -69,8 +69,9 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
     let follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
     let (mut states, mut kept) = (BTreeMap::new(), BTreeSet::new());
-    for round in session.home.parameters()? {
-        if let Ok((state, roots)) = session.home.load_parameters(round) {
+    let vectors = audit_vectors(&session.manifest);
+    for round in session.home.audit_states()? {
+        if let Ok((state, roots)) = session.home.load_audit_state(round, vectors) {
             states.insert(roots.root(), Arc::new(state));
             kept.insert(round);
         }

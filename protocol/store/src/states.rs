@@ -70,43 +70,51 @@ impl Home {
         })
     }
 
-    /// Keeps parameters and exponents of the state before a round, which has these roots: what recomputing a leaf takes.
+    /// Keeps what recomputing a contribution takes of the state before a round, which has these roots: exponents and these vectors.
     /// Nothing is synced; what a power failure damages is as good as absent.
     ///
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn save_parameters(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
-        let path = self.parameters_path(round);
+    pub fn save_audit_state(
+        &self,
+        round: Round,
+        state: &State,
+        roots: &StateRoots,
+        vectors: Vectors,
+    ) -> Result<()> {
+        let path = self.audit_state_path(round);
         let header = header(round, state, &Rows::new(), roots);
         files::write(&path, Care::Cheap, |file| {
             write_header(file, &header)?;
-            write_reals(file, &state.parameters)
+            let moments = [&state.first, &state.second];
+            let moments = moments.into_iter().filter(|_| vectors == Vectors::All);
+            [&state.parameters].into_iter().chain(moments).try_for_each(|values| write_reals(file, values))
         })
     }
 
-    /// What [`Home::save_parameters`] kept, without moments, checked against the roots it was kept with; and these.
+    /// What [`Home::save_audit_state`] kept with these vectors, checked against the roots it was kept with; and these.
     ///
     /// # Errors
     /// As [`Home::load_state`].
-    pub fn load_parameters(&self, round: Round) -> Result<(State, StateRoots)> {
-        load(&self.parameters_path(round), round, Vectors::Parameters)
+    pub fn load_audit_state(&self, round: Round, vectors: Vectors) -> Result<(State, StateRoots)> {
+        load(&self.audit_state_path(round), round, vectors)
     }
 
-    /// Rounds whose parameters are kept, in order.
+    /// Rounds whose states are kept for audits, in order.
     ///
     /// # Errors
     /// What the system reports.
-    pub fn parameters(&self) -> Result<Vec<Round>> {
+    pub fn audit_states(&self) -> Result<Vec<Round>> {
         rounds(&self.at(STATES), ".parameters")
     }
 
-    /// Drops the parameters that are not to be kept.
+    /// Drops those that are not to be kept.
     ///
     /// # Errors
     /// What the system reports.
-    pub fn prune_parameters(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
-        let mut dropped = self.parameters()?.into_iter().filter(|round| !keep(*round));
-        dropped.try_for_each(|round| files::remove(&self.parameters_path(round)))
+    pub fn prune_audit_states(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
+        let mut dropped = self.audit_states()?.into_iter().filter(|round| !keep(*round));
+        dropped.try_for_each(|round| files::remove(&self.audit_state_path(round)))
     }
 
     /// The shards that were kept of the state before a round, checked against the roots they were kept with; and these roots,
@@ -172,7 +180,7 @@ impl Home {
         self.at(STATES).join(state_file(round))
     }
 
-    fn parameters_path(&self, round: Round) -> PathBuf {
+    fn audit_state_path(&self, round: Round) -> PathBuf {
         self.at(STATES).join(format!("{round}.parameters"))
     }
 }
@@ -188,9 +196,11 @@ pub(crate) fn load_whole(path: &Path, round: Round) -> Result<(State, StateRoots
 }
 
 /// The vectors of a state that a file holds.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Vectors {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vectors {
+    /// Parameters alone.
     Parameters,
+    /// Moments as well.
     All,
 }
 
@@ -393,18 +403,21 @@ mod tests {
     fn parameters_alone_are_no_state_to_go_on_from() {
         let (_directory, home) = home();
         let (whole, roots) = (state(9), state(9).roots());
-        home.save_parameters(Round(4), &whole, &roots).unwrap();
+        home.save_audit_state(Round(5), &whole, &roots, Vectors::All).unwrap();
+        assert_eq!(home.load_audit_state(Round(5), Vectors::All).unwrap(), (whole.clone(), roots.clone()));
+        assert!(home.load_audit_state(Round(5), Vectors::Parameters).is_err());
+        home.save_audit_state(Round(4), &whole, &roots, Vectors::Parameters).unwrap();
         let alone = State { first: vec![], second: vec![], ..whole };
-        assert_eq!(home.load_parameters(Round(4)).unwrap(), (alone, roots));
+        assert_eq!(home.load_audit_state(Round(4), Vectors::Parameters).unwrap(), (alone, roots));
         assert_eq!(home.load_state(Round(4)).unwrap_err().kind(), Kind::Missing);
         fs::copy(home.at("states/4.parameters"), home.at("states/4.state")).unwrap();
         assert_eq!(home.load_state(Round(4)).unwrap_err().kind(), Kind::Corrupt);
         let mut forged = fs::read(home.at("states/4.parameters")).unwrap();
         *forged.last_mut().unwrap() ^= 1;
         fs::write(home.at("states/4.parameters"), forged).unwrap();
-        assert_eq!(home.load_parameters(Round(4)).unwrap_err().kind(), Kind::Corrupt);
-        home.prune_parameters(&|_| false).unwrap();
-        assert_eq!((home.parameters().unwrap(), home.states().unwrap()), (vec![], vec![Round(4)]));
+        assert_eq!(home.load_audit_state(Round(4), Vectors::Parameters).unwrap_err().kind(), Kind::Corrupt);
+        home.prune_audit_states(&|_| false).unwrap();
+        assert_eq!((home.audit_states().unwrap(), home.states().unwrap()), (vec![], vec![Round(4)]));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
+use muster_core::manifest::Manifest;
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::{State, StateRoots};
@@ -16,6 +17,7 @@ use muster_replica::{
 };
 use muster_roles::verifier::audits::{Message, Tally, Work};
 use muster_roles::verifier::{Answer, Integers};
+use muster_store::states::Vectors;
 use tracing::debug;
 
 use crate::session::VerifierSession;
@@ -36,6 +38,11 @@ pub(super) struct Tools {
 /// Where members can be reached.
 #[derive(Default)]
 pub(super) struct Contacts(BTreeMap<MemberId, Contact>);
+
+/// What audits take of a state: in a run of local updates its moments as well (LOCAL-1).
+pub(super) fn audit_vectors(manifest: &Manifest) -> Vectors {
+    if manifest.local().is_some() { Vectors::All } else { Vectors::Parameters }
+}
 
 impl Contacts {
     pub(super) fn of(ledger: &Ledger) -> Self {
@@ -98,7 +105,7 @@ impl Tools {
         })
     }
 
-    /// Has the parameters of these states on the disk, as far as they are at hand, and of no others but `wanted`.
+    /// Has what audits take of these states on the disk, as far as they are at hand, and of no others but `wanted`.
     ///
     /// # Errors
     /// [`Failure`] of the disk.
@@ -110,12 +117,13 @@ impl Tools {
         let at_hand = |(round, roots): (Round, StateRoots)| Some((round, self.state(&roots.root())?, roots));
         let fresh: Vec<_> = fresh.into_iter().filter_map(at_hand).collect();
         let home = self.session.home.clone();
+        let vectors = audit_vectors(&self.session.manifest);
         // Beside following: a state is as large as the model.
         let kept = tokio::task::spawn_blocking(move || {
             for (round, state, roots) in fresh {
-                home.save_parameters(round, &state, &roots)?;
+                home.save_audit_state(round, &state, &roots, vectors)?;
             }
-            home.prune_parameters(&|round| wanted.contains(&round))
+            home.prune_audit_states(&|round| wanted.contains(&round))
         });
         Ok(kept.await.map_err(|error| Failure::environment(error.to_string()))??)
     }

@@ -61,7 +61,7 @@ impl Replay<'_> {
             _ => Some(ban.round),
         };
         let held = round.and_then(|round| self.held.get(&round));
-        let states = held.map(|held| KeptState::of(held, false, None));
+        let states = held.map(|held| KeptState::of(held, self.archive.manifest.keeps_moments(), None));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
         let mut witness = Exhibited::new(states.into_iter().collect(), dataset, manifest, brought);
         judge(manifest, evidence, &mut witness, &mut self.arithmetic)
