@@ -248,7 +248,7 @@ def chain(manifest, state, seed, slot, segments):
     blocks, ranges = block_tensors(model), list(tensor_ranges(model))
     words = ref.dither(seed, slot, 0, len(state["parameters"]))
     parameters, first, second = list(state["parameters"]), [0.0] * len(words), list(state["second"])
-    powers = [[1.0, shard["beta_powers"][1]] for shard in state["shards"]]
+    powers = [[0.0, shard["beta_powers"][1]] for shard in state["shards"]]
     before = [0] * (2 * len(words))
     for number, windows in segments:
         losses = []

@@ -185,7 +185,7 @@ fn a_bomb_raises_no_second_moment_beyond_trust() {
 fn worst_growth(sim: &Sim, before: &State) -> f64 {
     let (manifest, now) = (sim.ledger().manifest(), sim.state());
     let Family::Mixture(mixture) = &manifest.model.family else { panic!("a mixture") };
-    let (layout, beta2) = (Layout::of_run(&manifest), f64::from(manifest.optimiser.beta2.value()));
+    let (layout, beta2) = (Layout::of_run(manifest), f64::from(manifest.optimiser.beta2.value()));
     let most = f64::from(mixture.trust.value()) * power_of_two(i32::from(manifest.training.grid_bits) + 1);
     let mut worst = 0.0f64;
     for shard in

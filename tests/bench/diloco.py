@@ -11,8 +11,8 @@ network; then a run that exchanges gradients, of as many rounds with as many lea
 rounds, and Nesterov momentum along the plain mean of the differences, in f32. All have the same model, initial scale,
 schedule, optimiser, number of members, and tokens; windows are drawn at random, by each for itself.
 
-Of the run that exchanges gradients the best of several learning rates counts, chosen by the first seed. Exits with 1 where local
-updates are more than 0.5 % above DiLoCo, or not below one update a round.
+Of each the best of several learning rates counts, chosen by the first seed. Exits with 1 where local updates are more than 0.5 %
+above DiLoCo, or not below one update a round.
 """
 
 import argparse
@@ -38,10 +38,10 @@ import networks
 from corpus import corpus, written
 
 SHAPE = dict(width=128, layers=3, heads=4, key_value_heads=4, hidden=344, sequence=128, initial_scale=0.08)
-OPTIMISER = dict(rate=0.003, minimum_rate=0.0003, schedule="cosine", beta1=0.9, beta2=0.99, weight_decay=0.05, clip_norm=1.0)
+OPTIMISER = dict(schedule="cosine", beta1=0.9, beta2=0.99, weight_decay=0.05, clip_norm=1.0)
 OUTER = dict(outer_rate=0.7, outer_momentum=0.9)
-# What one update a round may choose from: so few updates want larger steps.
-RATES = (0.003, 0.006, 0.012)
+# What each chooses from; so few updates as one a round want larger steps.
+RATES = {"local updates": (0.002, 0.004, 0.008), "DiLoCo in PyTorch": (0.001, 0.002, 0.004), "one update a round": (0.003, 0.006, 0.012)}
 WINDOWS = 4
 
 
@@ -57,6 +57,7 @@ def parse():
     parser.add_argument("--jobs", type=int, default=2, help="models that are trained at a time, one thread each")
     parser.add_argument("--program", help="bench-diloco, where it is built already")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seeds, arguments.bytes = 3, 1, 1_000_000
@@ -82,12 +83,11 @@ def settings(arguments, local, rate):
 
 def rate(step, arguments):
     """ARITH-46 with the schedule of `OPTIMISER`, by rounds."""
-    start = warmup(arguments)
+    start, most = warmup(arguments), arguments.rate
     if step < start:
-        return OPTIMISER["rate"] * (step + 1) / start
+        return most * (step + 1) / start
     progress = (step - start) / max(1, arguments.rounds - 1 - start)
-    least = OPTIMISER["minimum_rate"]
-    return least + (OPTIMISER["rate"] - least) * 0.5 * (1 + math.cos(math.pi * progress))
+    return most * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 class Peer:
@@ -168,7 +168,7 @@ def last_line(name, seed, command):
     if done.returncode:
         sys.exit(f"{name}: {done.stderr}")
     last = json.loads(done.stdout.splitlines()[-1])
-    print(f"  {name:24} seed {seed}: {last['held_out']:.4f}" + (f", {last['bytes']:.2f} bytes a parameter" if "bytes" in last else ""), flush=True)
+    print(f"  {name:28} seed {seed}: {last['held_out']:.4f}" + (f", {last['bytes']:.2f} bytes a parameter" if "bytes" in last else ""), flush=True)
     return last
 
 
@@ -186,29 +186,25 @@ def main():
         folder = pathlib.Path(place)
         (folder / "train").write_bytes(train_text)
         (folder / "held-out").write_bytes(held_out)
-        files = {"local updates": settings(arguments, True, OPTIMISER["rate"])}
-        files |= {f"one update a round, {rate}": settings(arguments, False, rate) for rate in RATES}
-        common = [f"members={arguments.members}", f"every={arguments.rounds}"]
+        shared = [f"--{name}={getattr(arguments, name)}" for name in ("rounds", "steps", "members")]
 
-        def ours(name, seed):
-            file = folder / f"{name}.toml"
-            file.write_text(files[name])
-            texts = [folder / "train", folder / "held-out"]
-            return last_line(name, seed, [program, file, *texts, f"seed={seed}", *common])
-
-        def theirs(seed):
-            settings = [f"--rounds={arguments.rounds}", f"--steps={arguments.steps}", f"--members={arguments.members}"]
-            return last_line("DiLoCo in PyTorch", seed, [sys.executable, __file__, f"--peer={folder}:{seed}", *settings])
+        def run(name, rate, seed):
+            label = f"{name}, {rate}"
+            if name == "DiLoCo in PyTorch":
+                command = [sys.executable, __file__, f"--peer={folder}:{seed}", f"--rate={rate}", *shared]
+            else:
+                file = folder / f"{label}.toml"
+                file.write_text(settings(arguments, name == "local updates", rate))
+                command = [program, file, folder / "train", folder / "held-out", f"seed={seed}", f"members={arguments.members}",
+                           f"every={arguments.rounds}"]
+            return last_line(label, seed, command)
 
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            rated = list(pool.map(lambda name: ours(name, 0), list(files)[1:]))
-            best = min(zip(rated, list(files)[1:]), key=lambda one: one[0]["held_out"])[1]
-            runs = {"local updates": [], "DiLoCo in PyTorch": [], best: []}
-            for seed in range(arguments.seeds):
-                runs["local updates"].append(pool.submit(ours, "local updates", seed))
-                runs["DiLoCo in PyTorch"].append(pool.submit(theirs, seed))
-                runs[best].append(pool.submit(ours, best, seed))
-            found = {name: [run.result() for run in some] for name, some in runs.items()}
+            first = {(name, rate): pool.submit(run, name, rate, 0) for name, rates in RATES.items() for rate in rates}
+            loss = {one: done.result()["held_out"] for one, done in first.items()}
+            best = {name: min(rates, key=lambda rate: loss[name, rate]) for name, rates in RATES.items()}
+            others = {name: [pool.submit(run, name, rate, seed) for seed in range(1, arguments.seeds)] for name, rate in best.items()}
+            found = {name: [first[name, best[name]].result(), *(done.result() for done in others[name])] for name in RATES}
     print(f"\n{'held-out loss, nats a byte':30} {'mean':>7} {'spread':>7}   bytes a parameter and round")
     mean = {}
     for name, lasts in found.items():
@@ -216,8 +212,8 @@ def main():
         mean[name] = statistics.mean(losses)
         spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
         bytes = f"{statistics.mean(last['bytes'] for last in lasts):8.2f}" if "bytes" in lasts[0] else "    4.00"
-        print(f"  {name:28} {mean[name]:7.4f} {spread:7.4f}   {bytes}")
-    ours, theirs, one = mean["local updates"], mean["DiLoCo in PyTorch"], mean[best]
+        print(f"  {f'{name}, {best[name]}':28} {mean[name]:7.4f} {spread:7.4f}   {bytes}")
+    ours, theirs, one = mean["local updates"], mean["DiLoCo in PyTorch"], mean["one update a round"]
     judged = not arguments.quick
     missed = [environment.verdict("local updates beside DiLoCo", f"{ours / theirs:.4f}", "at most 1.005", ours <= 1.005 * theirs, judged),
               environment.verdict("local updates beside one update a round", f"{ours:.4f}", f"below {one:.4f}", ours < one, judged)]

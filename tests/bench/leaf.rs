@@ -370,7 +370,7 @@ impl Bench {
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
         let (threads, workers, probe) = (self.threads, Workers::new(self.threads), self.probe());
         let (backend, manifest, job) = self.job()?;
-        let layout = Layout::of_run(&manifest);
+        let layout = Layout::of_run(manifest);
         let mut q = vec![0; layout.parameters()];
         backend.leaf(manifest, &job, &mut q);
         let [mut gradient, mut grid] = [f64::INFINITY; 2];

@@ -69,7 +69,7 @@ fn manifest(settings: &Path) -> Result<Manifest, Failure> {
 /// Drawn parameters, with noise of 0.3 on all vectors: a model that ignores one of them differs.
 fn parameters(exact: &mut Exact, manifest: &Manifest) -> Vec<f32> {
     let mut parameters = exact.initial(manifest, &[]).parameters;
-    let layout = Layout::of_run(&manifest);
+    let layout = Layout::of_run(manifest);
     for tensor in layout.tensors().iter().filter(|tensor| tensor.shape[0] == 1) {
         for place in tensor.range() {
             let drawn = Hasher::new(Domain::DITHER).value(&(place as u64)).number();

@@ -29,7 +29,7 @@ struct Seated {
 pub fn train(folder: &Path) -> Digest {
     let archive = Archive::open(folder).expect("an archive");
     let manifest = &archive.manifest;
-    let layout = Layout::of_run(&manifest);
+    let layout = Layout::of_run(manifest);
     let mut arithmetic = Exact::new(1, None).expect("a processor");
     let windows = |seed: &Digest, leaf, route: Option<&Route>| {
         leaf_windows(manifest, &archive.dataset, seed, leaf, route)

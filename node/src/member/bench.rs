@@ -175,7 +175,7 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
         .get(leaves.len() / 2)
         .map_or((whole, TimingBasis::Window), |half| (*half, TimingBasis::Leaves));
     let values = sum.iter().map(|q| *q as f32).collect();
-    let update = Update::whole(&Layout::of_run(&manifest), values);
+    let update = Update::whole(&Layout::of_run(manifest), values);
     let begun = Instant::now();
     backend.apply(manifest, &mut state, &update);
     Timings { leaf: leaf.as_secs_f64(), basis, update: Some(begun.elapsed().as_secs_f64()) }

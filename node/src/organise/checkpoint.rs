@@ -139,7 +139,7 @@ impl Checkpoint {
 
 /// A state of the manifest's model: folders come from strangers too.
 fn fitting(folder: &Path, state: State, manifest: &Manifest) -> Outcome<State> {
-    if !state.is_whole(&Layout::of_run(&manifest)) {
+    if !state.is_whole(&Layout::of_run(manifest)) {
         return Err(foreign(folder, "a state"));
     }
     Ok(state)

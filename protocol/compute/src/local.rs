@@ -36,7 +36,8 @@ impl<'a> Chain<'a> {
         let start = first.state;
         let mut now = start.clone();
         now.first.fill(0.0);
-        now.shards.iter_mut().for_each(|shard| shard.beta_powers[0] = 1.0);
+        // LOCAL-3: with a power of 0, the first moment is taken as it is.
+        now.shards.iter_mut().for_each(|shard| shard.beta_powers[0] = 0.0);
         let moved = vec![0.0; start.parameters.len()];
         // At θ_t itself: no dither reaches 1, so that nothing has moved (LOCAL-4).
         let q = vec![0; 2 * moved.len()];
@@ -103,18 +104,17 @@ impl<'a> Chain<'a> {
 /// this.
 ///
 /// With m = 0 before the first step, |m_k| ≤ (1 − β₁)·√(Σ_{i<k} (β₁²/β₂)^i/(1 − β₂))·√v_k by Cauchy–Schwarz, whatever the
-/// gradients and v before. What is left are the two bias corrections and the learning rate.
+/// gradients and v before. What is left are the correction of the second moment and the learning rate.
 pub fn reach(manifest: &Manifest, shard: &Shard, steps: u32) -> f64 {
     let optimiser = &manifest.optimiser;
     let [beta1, beta2] = [optimiser.beta1, optimiser.beta2].map(|beta| f64::from(beta.value()));
     let rate = optimiser::learning_rate(optimiser, manifest.training.rounds, shard.step);
-    let [mut power1, mut power2] = [1.0, shard.beta_powers[1]];
+    let mut power = shard.beta_powers[1];
     let (ratio, mut term, mut sum, mut reach) = (beta1 * beta1 / beta2, 1.0, 0.0, 0.0);
     for _ in 0..steps {
-        (power1, power2) = (power1 * beta1, power2 * beta2);
+        power *= beta2;
         (sum, term) = (sum + term, term * ratio);
-        let bias = (1.0 - beta1) / (1.0 - power1) * ((1.0 - power2) / (1.0 - beta2)).sqrt();
-        reach += rate * bias * f64::sqrt(sum);
+        reach += rate * (1.0 - beta1) * f64::sqrt(sum * (1.0 - power) / (1.0 - beta2));
     }
     reach
 }

@@ -328,7 +328,7 @@ pub(crate) fn mean_held_out_loss(
         let windows = dataset.held_out_windows(sequence, HELD_OUT_WINDOWS);
         return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, &held.state, &windows));
     }
-    let layout = Layout::of_run(&manifest);
+    let layout = Layout::of_run(manifest);
     let routed = dataset.routed_held_out_windows(sequence, HELD_OUT_WINDOWS, |row| row.0 < rows);
     let (mut sum, mut count) = (0.0, 0);
     for row in held.shards().filter_map(ShardId::row) {

@@ -47,7 +47,7 @@ pub struct Exhibited {
 impl Exhibited {
     /// States must have been checked against their roots, the text against the manifest.
     pub fn new(states: Vec<KeptState>, dataset: Arc<Dataset>, manifest: &Manifest, brought: Brought) -> Self {
-        let (layout, sequence) = (Arc::new(Layout::of_run(&manifest)), manifest.model.sequence);
+        let (layout, sequence) = (Arc::new(Layout::of_run(manifest)), manifest.model.sequence);
         Self { states, dataset, layout, sequence, brought, tree: None }
     }
 

@@ -91,7 +91,7 @@ impl LeafComputer {
 pub fn placed(manifest: &Manifest, job: &LeafJob<'_>, gradient: &[f32]) -> Vec<i32> {
     let mut words = vec![0; gradient.len()];
     Dither::new(&job.round_seed, job.leaf).fill(&mut words);
-    let layout = Layout::of_run(&manifest);
+    let layout = Layout::of_run(manifest);
     let tensors = layout.tensors().iter().zip(&job.state.exponents);
     let placed = tensors.flat_map(|(tensor, exponent)| {
         let inverse_step = power_of_two(-i32::from(*exponent));

@@ -81,7 +81,7 @@ impl ToleranceTrial {
     /// Nothing yet.
     pub fn new(manifest: &Manifest, machines: &[LeafComputer]) -> Self {
         let members = (0..machines.len()).filter(|number| machines[*number].member).collect();
-        let groups = Layout::of_run(&manifest).groups();
+        let groups = Layout::of_run(manifest).groups();
         Self { groups, members, rows: Vec::new(), checkpoints: Vec::new() }
     }
 

@@ -52,7 +52,7 @@ fn values(count: u64) -> Vec<f32> {
 /// What `muster run export` makes of a model with these parameters.
 fn exported(manifest: &Manifest, parameters: &[f32], out: &Path) {
     let folder = out.to_owned();
-    let state = State::initial(&layout::Layout::of_run(&manifest), parameters.to_vec());
+    let state = State::initial(&layout::Layout::of_run(manifest), parameters.to_vec());
     let checkpoint = Checkpoint { manifest: manifest.clone(), round: Round(0), state, folder };
     assert_eq!(export(&checkpoint, None, out).unwrap(), Exported::Path(Row(0)));
 }

@@ -79,7 +79,7 @@ fn steps(
     rounds: Range<Round>,
     arithmetic: &mut Exact,
 ) -> Option<State> {
-    let layout = muster_core::layout::Layout::of_run(&manifest);
+    let layout = muster_core::layout::Layout::of_run(manifest);
     if !state.is_whole(&layout) {
         return None;
     }

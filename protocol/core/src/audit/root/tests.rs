@@ -38,7 +38,7 @@ impl Arithmetic for Adds {
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
-        let layout = Layout::of_run(&manifest);
+        let layout = Layout::of_run(manifest);
         for (block, _) in layout.blocks().iter().zip(&update.present).filter(|(_, present)| **present) {
             for place in block.range.clone() {
                 state.parameters[place] += update.values[place];

@@ -24,7 +24,7 @@ impl Arithmetic for AddsToShards {
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
-        let layout = Layout::of_run(&manifest);
+        let layout = Layout::of_run(manifest);
         assert_eq!(state.held().collect::<Vec<_>>(), [ROW], "the shard alone");
         let Some((values, present)) = update.shard(&layout, ROW) else { return };
         let first = layout.shard(ROW).unwrap().coefficients.start;
