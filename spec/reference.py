@@ -1055,18 +1055,20 @@ def fixed_loss(mean):
 
 
 def chunk_bytes(values):
-    """COMMIT-6: a width, then each integer in as many bytes."""
-    fits = lambda w: all(v == 0 if w == 0 else -(1 << 8 * w - 1) <= v < 1 << 8 * w - 1 for v in values)
-    width = next(w for w in range(5) if fits(w))
-    return bytes([width]) + b"".join(v.to_bytes(width, "little", signed=True) for v in values if width)
+    """COMMIT-6: a width, then each integer in as many bits."""
+    fits = lambda w: all(v == 0 if w == 0 else -(1 << w - 1) <= v < 1 << w - 1 for v in values)
+    width = next(w for w in range(0, 34, 2) if fits(w))
+    number = sum((v % (1 << width)) << place * width for place, v in enumerate(values))
+    return bytes([width]) + number.to_bytes(-(-width * len(values) // 8), "little")
 
 
 def chunk_values(data, count):
     """COMMIT-6: the integers, or None where the bytes are no encoding of so many."""
-    if not data or data[0] > 4 or len(data) != 1 + data[0] * count:
+    if not data or data[0] > 32 or len(data) != 1 - (-data[0] * count // 8):
         return None
-    width = data[0]
-    values = [int.from_bytes(data[1 + i * width:1 + (i + 1) * width], "little", signed=True) for i in range(count)]
+    width, number = data[0], int.from_bytes(data[1:], "little")
+    low = [number >> place * width & (1 << width) - 1 for place in range(count)]
+    values = [v - (1 << width) if width and v >> width - 1 else v for v in low]
     return values if chunk_bytes(values) == data else None
 
 
