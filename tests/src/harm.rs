@@ -20,12 +20,13 @@ pub use cells::markdown;
 type Maker = fn() -> String;
 
 /// The tables in the order of the chapter, by the name of their place in it.
-pub const TABLES: [(&str, Maker); 10] = [
+pub const TABLES: [(&str, Maker); 11] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
     ("latency", detection::latency),
     ("attacks", attacks::table),
     ("experts", attacks::on_experts),
+    ("local", attacks::on_local_updates),
     ("rules", attacks::others),
     ("published", published::table),
     ("coalitions", coalitions::table),

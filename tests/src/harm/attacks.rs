@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::codec::Real;
 use muster_core::ids::Round;
+use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Rule};
 use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
 
@@ -35,6 +36,17 @@ const OF_MIXTURES: [Column; 3] = [
     (Rule::Mean, mixture, "mean"),
     (Rule::Median, mixture, "median"),
 ];
+
+/// The same with local updates: as many segments as [`LEAVES`] says.
+const OF_LOCAL: [Column; 3] = [
+    (Rule::CenteredClip, locally, "centred clip"),
+    (Rule::Mean, locally, "mean"),
+    (Rule::Median, locally, "median"),
+];
+
+fn locally(manifest: &mut Manifest) {
+    local(manifest, LEAVES.0);
+}
 
 /// What honest members' blocks are apart here, in grid units a leaf.
 const RADIUS: f32 = 10_000.0;
@@ -201,6 +213,12 @@ pub fn table() -> String {
 /// The same on a mixture, by attacks on its experts.
 pub fn on_experts() -> String {
     measured(&those(|attack| attack.wants_experts() && !attack.wants_rows()), &OF_MIXTURES)
+}
+
+/// The same with local updates, by attacks on them and by those of the others that lie about leaves most differently.
+pub fn on_local_updates() -> String {
+    const OTHERS: [&str; 7] = ["flip", "sign", "lazy", "stale", "half", "mimic", "loss"];
+    measured(&those(|attack| attack.wants_local() || OTHERS.contains(&attack.name)), &OF_LOCAL)
 }
 
 fn those(wanted: impl Fn(&Attack) -> bool) -> Vec<Attack> {

@@ -29,7 +29,7 @@ impl Check {
     /// looked at.
     ///
     /// # Panics
-    /// As [`objects`].
+    /// As [`OwnBlock::objects`].
     pub fn objections<V: Deref<Target = Vec<f32>>>(
         &self,
         ledger: &Ledger,
