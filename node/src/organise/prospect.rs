@@ -27,6 +27,13 @@ pub fn prospect(manifest: &Manifest) -> String {
     let rates = rates.chained(manifest.local().is_some());
     let mut text = String::new();
     // Writing to a string does not fail.
+    if let Some(local) = manifest.local() {
+        let _ = writeln!(
+            text,
+            "A leaf is here a segment of {} steps, which verifiers recompute from the start of the round.",
+            local.segment
+        );
+    }
     let _ = write_worst(&rates, nodes, &mut text);
     let _ = write_silence(manifest, &mut text);
     text
@@ -93,6 +100,7 @@ mod tests {
     use muster_core::manifest::{Data, Start, Tokeniser};
 
     use super::*;
+    use crate::organise::config::local::Local;
     use crate::organise::config::{Makers, Settings};
 
     fn manifest(change: impl FnOnce(&mut Settings)) -> Manifest {
@@ -130,6 +138,13 @@ mod tests {
         assert!(text.contains("in at most 17 of 640 rounds"), "{text}");
         let nobody = prospect(&manifest(|settings| settings.audit.share = 0.0));
         assert!(nobody.contains("no end"), "{nobody}");
+    }
+
+    #[test]
+    fn local_8_what_recomputing_segments_costs_is_said() {
+        let text = prospect(&manifest(|settings| settings.local = Some(Local::default())));
+        // π = 1/2, m = 8, a = 1: 9/2 of 8 segments are computed for one that is drawn.
+        assert!(text.contains("a segment of 4 steps") && text.contains("28 % of all leaves"), "{text}");
     }
 
     #[test]
