@@ -337,7 +337,28 @@ fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
             (if after { timers.final_audit } else { timers.audit }, computed + second)
         }
         Owing::One((_, Some((_, step)))) if step.may_take_all() => (timers.audit, 2),
+        // LOCAL-8: for the last segment of a chain all of it is recomputed.
+        Owing::One((_, Some((_, Step::Results)))) if ledger.manifest().local().is_some() => (timers.audit, 1),
         Owing::One(_) => (timers.audit, 0),
     };
     u64::from(base).saturating_add((whole as u64).saturating_mul(u64::from(timers.commit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::fixture::{Chain, manifest};
+    use crate::manifest::fixture::local;
+
+    #[test]
+    fn duty_4_results_of_a_chain_may_take_as_long_as_the_chain() {
+        let results = |manifest| {
+            let owed = Owing::One((Round(0), Some((Slot(0), Step::Results))));
+            patience(&Chain::begin_with(manifest).ledger, owed, 0)
+        };
+        let mut chained = manifest(3);
+        local(&mut chained, 4);
+        let [audit, commit] = [chained.timers.audit, chained.timers.commit].map(u64::from);
+        assert_eq!((results(manifest(3)), results(chained)), (audit, audit + commit));
+    }
 }
