@@ -32,8 +32,8 @@ fn leaves_that_are_near_pass() {
 /// TOL-4: a leaf above 4 is a mismatch.
 #[test]
 fn leaves_that_are_far_convict() {
-    for conduct in [Conduct::FlipsLeaves, Conduct::Adds(900)] {
-        let mut world = World::new([Conduct::Honest, conduct], tolerant(2e-4, 6));
+    for conduct in [Conduct::FlipsLeaves, Conduct::Adds(700)] {
+        let mut world = World::new([Conduct::Honest, conduct], tolerant(1e-4, 6));
         let mut audits = world.audits();
         world.run(&mut audits);
         assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
