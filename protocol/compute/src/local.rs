@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use muster_core::assign::leaves_of;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Local, Manifest};
@@ -55,7 +56,7 @@ impl<'a> Chain<'a> {
         task: &mut LeafTask<'_>,
     ) -> i64 {
         let (kernels, rules) = (engine.kernels(), Rules::of(manifest));
-        let leaves = muster_core::assign::leaves_of(manifest, task.leaf);
+        let leaves = leaves_of(manifest, task.leaf);
         let windows = task.windows.chunks(manifest.training.leaf_windows as usize);
         let mut loss = 0i64;
         // LOCAL-2: one leaf a step, its gradient taken as it is, without the grid.

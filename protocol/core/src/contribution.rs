@@ -335,6 +335,33 @@ mod tests {
         }
     }
 
+    /// COMMIT-5: what its author committed to is refused all the same.
+    #[test]
+    fn grid_7_a_block_beyond_what_saturates_the_grid_is_refused() {
+        let mut manifest = crate::manifest::fixture::tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1);
+        let gradients = Layout::of_run(&manifest);
+        crate::manifest::fixture::local(&mut manifest, 2);
+        let layout = Layout::of_run(&manifest);
+        // 2^(8 + 5) − 1 in the plane of parameters.
+        for (plane, most) in [(0, 8191), (1, 255)] {
+            let block = layout.blocks_in(crate::ids::ShardId::TRUNK, plane).nth(1).unwrap();
+            let place = layout.block(block).unwrap().range.start;
+            for (value, good) in [(most, true), (-most, true), (most + 1, false), (-most - 1, false)] {
+                let mut q = vec![0; layout.coefficients()];
+                q[place] = value;
+                let commitment = Commitment::new(&layout, &q);
+                let data = commitment.block(&layout, &q, block).unwrap();
+                let opened = open_block(&layout, &commitment.root(), &data);
+                assert_eq!(opened.is_ok(), good, "{plane} {value}");
+            }
+        }
+        let mut q = vec![0; gradients.coefficients()];
+        q[0] = 1 << 30;
+        let commitment = Commitment::new(&gradients, &q);
+        let data = commitment.block(&gradients, &q, Block(0)).unwrap();
+        assert!(open_block(&gradients, &commitment.root(), &data).is_ok(), "sums of leaves are larger");
+    }
+
     #[test]
     fn commit_6_a_chunk_has_one_encoding() {
         let chunks: [(&[i32], usize); 13] = [

@@ -43,7 +43,8 @@ pub fn reduce<'a>(
     let commitments: Vec<&WeightedCommit> =
         slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
     let weights = weights(manifest, &commitments);
-    let scale = scale(manifest, &commitments);
+    let segments = commitments.iter().map(|commitment| commitment.commit.leaves.into());
+    let scale = manifest.local().map(|_| mean_segments(&weights, segments));
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();
     let mut kept = vec![0.0; slots.len()];
@@ -63,7 +64,7 @@ pub fn reduce<'a>(
             continue;
         }
         let mut aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
-        if manifest.local().is_some() {
+        if let Some(scale) = scale {
             aggregate.values.iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
         }
         let left = bound(manifest, layout, *block, &mut aggregate.values);
@@ -146,10 +147,11 @@ impl OwnBlock<'_> {
         }
         require_ieee();
         // LOCAL-7: of second moments, a step of the grid for each coefficient is no distance.
-        let (by, start) = if of_moments { (1.0, q.len() as f64) } else { (f64::from(m), 0.0) };
+        let (by, scale, start) =
+            if of_moments { (1.0, 1.0, q.len() as f64) } else { (f64::from(m), scale, 0.0) };
         let (mut away, mut own) = (0.0f64, start);
         for (q, v) in q.iter().zip(values) {
-            let x = f64::from(*q) / by * if of_moments { 1.0 } else { scale };
+            let x = f64::from(*q) / by * scale;
             let y = x - f64::from(*v);
             away += y * y;
             own += x * x;

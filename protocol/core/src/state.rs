@@ -425,6 +425,9 @@ pub trait Arithmetic: Send {
 
     /// Computes leaves in order. `take` has each one's integers and loss, on the calling thread; the next leaves may
     /// be under way by then, and `tasks` be asked for them on another thread.
+    ///
+    /// In a run of local updates the tasks are the segments of one slot, from its first one on: each begins where the one
+    /// before it ends (LOCAL-8), and its integers are of both planes. [`Self::leaf`] computes a single gradient there as well.
     fn leaves<'a>(
         &mut self,
         manifest: &Manifest,

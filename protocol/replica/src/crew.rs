@@ -181,7 +181,10 @@ pub fn leaf_windows(
 /// How many leaves are computed at once: as many as there are threads, fewer where their buffers do not fit into
 /// `room` bytes.
 fn at_once(manifest: &Manifest, threads: usize, room: Option<u64>) -> usize {
-    let leaf = manifest.model.parameters().saturating_mul(4);
+    // Of a leaf its integers; of a chain the state after the steps, how far it has moved, and the integers of both planes, of
+    // the segment and of those before it.
+    let vectors = if manifest.local().is_some() { 8 } else { 1 };
+    let leaf = manifest.model.parameters().saturating_mul(4 * vectors);
     let needed = |count: usize| {
         let each = buffers(&manifest.model, &manifest.training, threads / count).saturating_add(leaf);
         each.saturating_mul(count as u64)

@@ -21,6 +21,7 @@ use e2e::harm::{self, detection};
 use e2e::sim::{Experts, Longest, Plan, Player, Report, Sim, cast, mixture};
 use muster_core::ids::Round;
 use muster_core::limits;
+use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Rule};
 use muster_core::messages::record::Body;
 use muster_node::rehearse::attack::Attack;
@@ -208,7 +209,12 @@ fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
     }
     let plan = Plan::new(seed, rounds, cast(nodes, &attacks, from, seed));
     let share_ppm = (share * 1e6) as u32;
-    let change = if attacks.iter().any(Attack::wants_experts) { mixture } else { plan.change };
+    // An attack finds what it lies about: experts, or local updates.
+    let change: fn(&mut Manifest) = match &attacks[..] {
+        some if some.iter().any(Attack::wants_experts) => mixture,
+        some if some.iter().any(Attack::wants_local) => |manifest| local(manifest, 2),
+        _ => plan.change,
+    };
     let report = Sim::new(Plan { rule, verifiers, share_ppm, change, ..plan }).finish();
     print_report(&report, seed);
     Ok(report.false_bans() == 0)

@@ -15,12 +15,13 @@ pub(crate) struct Outer {
     pub decay: f32,
 }
 
+/// Exponent field of 2⁻⁵⁹ and two bits of the mantissa: what the lowest number stands for.
+const FIRST: i32 = (127 - 59) << 2;
+
 /// The number of a second moment on its grid (LOCAL-5): a quarter of an octave is a step, 1 stands for what is below 2⁻⁵⁹,
 /// 255 for what is above, 0 for 0 and what is no number.
 #[inline(always)]
 fn code(value: f32) -> i32 {
-    /// Exponent field of 2⁻⁵⁹, shifted as the value's bits are.
-    const FIRST: i32 = (127 - 59) << 2;
     // The bits of a positive float rise with it: exponent, then the two highest bits of the mantissa.
     let quarter = (value.to_bits() >> 21) as i32 - FIRST + 1;
     let bounded = quarter.clamp(1, 255);
@@ -30,7 +31,6 @@ fn code(value: f32) -> i32 {
 /// The second moment that a number stands for: the middle of its quarter.
 #[inline(always)]
 fn decoded(code: i32) -> f32 {
-    const FIRST: i32 = (127 - 59) << 2;
     let bits = ((code - 1 + FIRST) as u32) << 21 | 1 << 20;
     if code > 0 { f32::from_bits(bits) } else { 0.0 }
 }
