@@ -257,7 +257,7 @@ def contribution(model, multiplier):
 @operation
 def chunk(bytes, count):
     """`values` is null where the bytes are refused."""
-    return {"values": ref.chunk_values(un(bytes), count)}
+    return {"values": ref.unpack(un(bytes), count)}
 
 
 @operation
@@ -513,9 +513,9 @@ def block(rule, radius, iterations, m, weights, q, assumed_ppm, mixing):
 
 
 @operation
-def objects(q, m, values, scale=None, of_moments=False):
+def objects(q, m, values, exponent, scale=None):
     """`scale`, if there, is M of LOCAL-6."""
-    return {"objects": ref.objects(q, m, [wide(v) for v in values], 1.0 if scale is None else ref.f64(wide(scale)), of_moments)}
+    return {"objects": ref.objects(q, m, [wide(v) for v in values], exponent, 1.0 if scale is None else ref.f64(wide(scale)))}
 
 
 @operation
@@ -527,6 +527,17 @@ def segments_taken(m, weights):
 @operation
 def trust(values, most, grid_bits):
     return {"values": [f"0x{v:08x}" for v in ref.trust([wide(v) for v in values], ref.f32(wide(most)), grid_bits)]}
+
+
+@operation
+def rounded(values, exponent, freeze, block):
+    return {"values": [f"0x{v:08x}" for v in ref.rounded([wide(v) for v in values], exponent, un(freeze), block)]}
+
+
+@operation
+def values_of(bytes, exponent, count):
+    values = ref.values_of(un(bytes), exponent, count)
+    return {"values": values and [f"0x{v:08x}" for v in values]}
 
 
 @operation
@@ -619,7 +630,7 @@ SOUND = dict(
     optimiser=dict(method="AdamW", rate=bits(0.01), minimum_rate=bits(0.0), warmup=2, schedule="Cosine", beta1=bits(0.0),
                    beta2=bits(0.99), epsilon=bits(1e-8), weight_decay=bits(0.0), clip_norm=bits(0.0)),
     aggregation=dict(rule="CenteredClip", radius=bits(1.25), iterations=64, cap_ppm=10**6, assumed_ppm=499_999, mixing=False,
-                     replicas=2),
+                     replicas=2, result_bits=4),
     audit=dict(share_ppm=10**6, leaves=32, coin_lead=1, final_rounds=7, recheck_ppm=10**6, blocks_ppm=10**6),
     admission=dict(start_nodes=3, start_verifiers=2, most_members=5, mode=dict(Invited=None), per_round=1, probation=1 << 24,
                    vouchers=16, member_invites=0, depth=16, newcomer_ppm=10**6, halving=1),
@@ -786,7 +797,7 @@ REFUSED = [
     ("more rounds than a verifier has coins", "MANIFEST-13", "audits end without a word", {"training.rounds": 349_521}),
     ("too many leaves", "MANIFEST-7", "", {"training.leaves": 65_537}),
     ("too many windows of a leaf", "MANIFEST-7", "", {"training.leaf_windows": 1025}),
-    ("no grid", "MANIFEST-7", "", {"training.grid_bits": 0}),
+    ("no grid", "MANIFEST-7", "", {"training.grid_bits": 0, "aggregation.result_bits": 0}),
     ("a fine grid", "MANIFEST-7", "coefficients that saturate", {"training.grid_bits": 15}),
     ("beta of one", "MANIFEST-8", "moments that never move: ARITH divides by zero", {"optimiser.beta2": bits(1.0)}),
     ("a negative beta", "MANIFEST-8", "", {"optimiser.beta1": bits(-0.5)}),
@@ -798,6 +809,7 @@ REFUSED = [
     ("no share", "MANIFEST-9", "", {"aggregation.cap_ppm": 0}),
     ("half of all lie", "MANIFEST-9", "", {"aggregation.assumed_ppm": 500_000}),
     ("three replicas", "MANIFEST-9", "", {"aggregation.replicas": 3}),
+    ("results finer than contributions", "MANIFEST-9", "", {"training.grid_bits": 6, "aggregation.result_bits": 7}),
     ("more audits than contributions", "MANIFEST-10", "", {"audit.share_ppm": 10**6 + 1}),
     ("an audit of nothing", "MANIFEST-10", "", {"audit.leaves": 0}),
     ("coins of the round", "MANIFEST-10", "coins that are chosen after what they draw", {"audit.coin_lead": 0}),
@@ -1131,26 +1143,28 @@ def family_contribution():
     yield case("small", "COMMIT-1", "the tree follows the layout's chunks", "contribution", model=SMALL_MODEL, multiplier=37)
     chunk = lambda name, why, data, count: case(name, "COMMIT-6", why, "chunk", bytes=data, count=count)
     least = "two encodings would be two commitments to one Q"
+    yield chunk("nothing", "", "", 0)
     yield chunk("zeros", "", "00", 5)
-    yield chunk("two bits", "sign extension, or the first coefficient highest", "024903", 5)
-    yield chunk("four bits", "sign extension", "04870f", 3)
-    yield chunk("six bits", "coefficients that cross bytes", "061ff80b", 4)
-    yield chunk("a byte", "sign extension", "087f80ff", 3)
-    yield chunk("ten bits", "coefficients that cross bytes", "0aff01fc0300", 4)
-    yield chunk("fourteen bits", "", "0eff1f00d80400", 3)
-    yield chunk("two bytes, signs", "sign extension", "10ff7f0080", 2)
-    yield chunk("three bytes", "sign extension", "18008000ffff7f000080", 3)
-    yield chunk("four bytes", "", "20000080000000008000ffffff", 3)
-    yield chunk("zeros in a byte", least, "080000", 2)
-    yield chunk("small ones in two bytes", least, "107f0001ff", 2)
-    yield chunk("small ones in two bits more", least, "041f", 2)
-    yield chunk("small ones in four bytes", least, "20ffff7f00", 1)
-    yield chunk("an odd width", "two widths for one number", "0307", 2)
-    yield chunk("bits behind the last one", "two encodings would be two commitments to one Q", "0239", 2)
-    yield chunk("34 bits", "a width beyond the integers", "220000000000", 1)
-    yield chunk("empty", "no width", "", 0)
-    yield chunk("short", "a coefficient is missing", "08010203", 4)
-    yield chunk("long", "a coefficient too many", "08010203", 2)
+    yield chunk("one bit", "the sign is the only bit", "0105", 3)
+    yield chunk("two bits", "the lowest bits come first; an integer does not begin a byte", "023901", 5)
+    yield chunk("three bits", "an integer crosses a byte", "03e301", 3)
+    yield chunk("four bits", "sign extension", "0487", 2)
+    yield chunk("eight bits", "sign extension", "087f80ff", 3)
+    yield chunk("nine bits", "sign extension", "097f0100", 2)
+    yield chunk("31 bits", "an integer crosses 64 bits", "1fffffff3f000000e0ffffff0f", 3)
+    yield chunk("32 bits", "the smallest integer", "20ffffff7f00000080", 2)
+    yield chunk("33 bits", "a width beyond the integers", "21000000000100000000", 1)
+    yield chunk("two packs", "a width holds for 64 integers", "02" + "55" * 16 + "0a2c01", 65)
+    yield chunk("two packs, whole", "a width holds for 64 integers", "02" + "55" * 16 + "0303", 66)
+    yield chunk("a second pack of zeros", "", "04" + "f7" * 32 + "00", 100)
+    yield chunk("zeros in one bit", least, "0100", 2)
+    yield chunk("ones in three bits", least, "0309", 2)
+    yield chunk("a second pack too wide", least, "02" + "55" * 16 + "0409", 65)
+    yield chunk("a bit after the last integer", least, "022141", 3)
+    yield chunk("empty", "no width", "", 1)
+    yield chunk("no second width", "a pack is missing", "02" + "55" * 16, 65)
+    yield chunk("short", "an integer is missing", "08010203", 4)
+    yield chunk("long", "an integer too many", "08010203", 2)
     yield case("tensors beyond a block", "COMMIT-1", "a chunk ends with its block", "contribution", model=BLOCKY_MODEL,
                multiplier=4099)
 
@@ -1493,21 +1507,25 @@ def family_aggregation():
     yield b("mixed, all alike", "AGG-17", "ties", [q[0]] * 3, [65536] * 3, m=[4] * 3, assumed=400_000, mixing=True)
     yield b("trimmed in part", "AGG-13", "a value is cut off in part", q, [3, 1, 2, 5, 4], "TrimmedMean", assumed=400_000)
     bits = lambda values: [f"0x{v:08x}" for v in values]
-    o = lambda name, why, q, m, values: case(name, "AGG-20", why, "objects", q=q, m=m, values=bits(values))
-    near, four, more = [0x40400000, 0xbfc00000], [0x41400000, 0xc0c00000], [0x41400001, 0xc0c00001]
+    o = lambda name, why, q, m, values, exponent=0: case(name, "AGG-20", why, "objects", q=q, m=m, values=bits(values), exponent=exponent)
+    near, four, more = [0x40400000, 0xbfc00000], [0x41580000, 0xc0900000], [0x41580001, 0xc0900001]
     yield o("its own", "", [6, -3], 2, near)
     yield o("three lengths away", "the bound itself is near", [6, -3], 2, four)
+    yield o("far by a step of 2", "", [6, -3], 2, [0x41700000, 0xc0c00000], 1)
+    yield o("near by a step of 4", "an objection to what was rounded", [6, -3], 2, [0x41700000, 0xc0c00000], 2)
     yield o("a little more", "", [6, -3], 2, more)
     yield o("no number", "a comparison that is false for what is no number", [6, -3], 2, [0x7fc00000, 0xbfc00000])
     yield o("infinite", "", [6, -3], 2, [0x7f800000, 0xbfc00000])
     yield o("nothing from nothing", "", [0, 0], 3, [0, 0x80000000])
-    yield o("something from nothing", "", [0, 0], 3, [0, 0x0da24260])
-    l = lambda name, rule, why, **inputs: case(name, rule, why, "objects", m=4, scale=word(struct.unpack("<Q", struct.pack("<d", 7.25))[0]),
-                                               **inputs)
+    yield o("three steps from nothing", "", [0, 0], 3, [0x40400000, 0xc0400000])
+    yield o("four steps from nothing", "", [0, 0], 3, [0x40800000, 0xc0400000])
+    l = lambda name, rule, why, **inputs: case(name, rule, why, "objects", exponent=0, **{"m": 4, "scale": word(struct.unpack("<Q", struct.pack("<d", 7.25))[0]),
+                                                                                       **inputs})
     yield l("own segments, stretched", "LOCAL-6", "a contributor that compares a segment with a round", q=[24, -12], values=bits([0x422e0000, 0xc1ae0000]))
     yield l("own segments, not stretched", "LOCAL-6", "", q=[24, -12], values=bits([0xc2f00000, 0x42700000]))
-    yield l("moments a little apart", "LOCAL-7", "an objection to every step of their grid", q=[0, 0, 1], values=bits([0x40000000, 0xbf800000, 0]), of_moments=True)
-    yield l("moments far apart", "LOCAL-7", "moments that are poisoned", q=[0, 0, 1], values=bits([0xc1c00000, 0, 0]), of_moments=True)
+    once = dict(m=1, scale=word(struct.unpack("<Q", struct.pack("<d", 1.0))[0]))
+    yield l("moments a little apart", "LOCAL-7", "an objection to every step of their grid", q=[0, 0, 1], values=bits([0x40000000, 0xbf800000, 0]), **once)
+    yield l("moments far apart", "LOCAL-7", "moments that are poisoned", q=[0, 0, 1], values=bits([0xc1c00000, 0, 0]), **once)
     for m, weights in (([4], [65536]), ([1, 4, 64], [65536, 262144, 1000000]), ([3, 3, 0], [5, 7, 0]), ([64, 1], [1 << 40, 1])):
         yield case(f"segments taken, {len(m)} of {weights[0]}", "LOCAL-6", "a mean that is not by weight", "segments_taken", m=m, weights=weights)
     t = lambda name, why, values, grid_bits=1, most="0x40200000": case(name, "AGG-22", why, "trust", values=bits(values), most=most,
@@ -1520,6 +1538,23 @@ def family_aggregation():
     yield t("as fine as may be", "", wide_row, 14)
     yield t("the largest of f32", "squares of f32 that overflow", [0x7f7fffff, 0xff7fffff, 0x7f7fffff])
     yield t("nothing", "0 over 0", [0, 0x80000000])
+    r = lambda name, why, values, exponent=2, block=3: case(name, "AGG-23", why, "rounded", values=bits(values), exponent=exponent,
+                                                            freeze=fill(9), block=block)
+    yield r("many", "words in another order", wide_row)
+    yield r("many, of another block", "one dither for all blocks", wide_row, block=4)
+    yield r("many, finer", "", wide_row, 0)
+    yield r("multiples", "what is on the grid moves", [0x40800000, 0xc1000000, 0, 0x42c80000])
+    yield r("beyond", "no saturation, or another one", [0x7f7fffff, 0xff7fffff, 0x4b800000, 0xcb800000])
+    yield r("zeros", "−0", [0, 0x80000000])
+    yield r("no number", "", [0x3f99999a, 0x7fc00000, 0x7f800000])
+    v = lambda name, why, data, count, exponent=2: case(name, "AGG-24", why, "values_of", bytes=data, exponent=exponent, count=count)
+    yield v("multiples", "", "032b", 2)
+    yield v("the same, larger", "", "032b", 2, 14)
+    yield v("a width too large", "two encodings", "04f3", 2)
+    yield v("the largest", "", "18000040", 1)
+    yield v("beyond the largest", "a value that saturates nothing", "18010040", 1)
+    yield v("nothing", "", "", 1)
+    yield v("more", "values that nobody asked for", "032b00", 2)
     yield case("digest", "AGG-9", "", "part", blocks=[bits([0x3f800000, 0x80000000]), bits([1])])
     yield case("digest, cut elsewhere", "AGG-9", "blocks are framed", "part", blocks=[bits([0x3f800000]), bits([0x80000000, 1])])
     yield case("digest of nothing", "AGG-9", "", "part", blocks=[])

@@ -10,7 +10,7 @@ MILLION = 10**6
 def faults(m):
     """MANIFEST-1: the broken rules, each with the field that a refusal names."""
     rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + profile(m) + tolerance(m)
-    rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"])
+    rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"], m["training"]["grid_bits"])
     rules += audit(m["audit"], m["retention"], m["timers"]) + admission(m["admission"], m["audit"])
     rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + held(m) + router(m) + local(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
@@ -166,10 +166,11 @@ def optimiser(o):
                     for name in ("minimum_rate", "weight_decay", "clip_norm")]
 
 
-def aggregation(a):
+def aggregation(a, grid_bits):
     """MANIFEST-9"""
     return [("MANIFEST-9", "aggregation.radius", real(a["radius"]) > 0)] + among(
-        "MANIFEST-9", "aggregation", a, iterations=(0, 64), cap_ppm=(1, MILLION), assumed_ppm=(0, MILLION // 2 - 1), replicas=(1, 2))
+        "MANIFEST-9", "aggregation", a, iterations=(0, 64), cap_ppm=(1, MILLION), assumed_ppm=(0, MILLION // 2 - 1),
+        replicas=(1, 2), result_bits=(0, grid_bits))
 
 
 def audit(a, kept, timers):

@@ -84,7 +84,7 @@ def derive_key(context, data):
 DOMAINS = ("run sign ledger round-seed windows dither aggregators place mask tokeniser router initial state exponents "
            "merkle-leaf merkle-node "
            "merkle-root sketch project coin select select-block inspector-block draw inspector recheck jury table results evidence "
-           "answer part file gossip").split()
+           "answer part file gossip rounding").split()
 
 
 def le(number, size):
@@ -181,7 +181,7 @@ def schema():
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median", "TrimmedMean", "GeometricMedian", "Krum",
                                   "MultiKrum", "FixedRadiusClip"),
                             radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",),
-                            replicas=u8),
+                            replicas=u8, result_bits=u8),
         "Audit": dict(share_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32, blocks_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16, mode="Mode", per_round=u16, probation=u32,
                           vouchers=u8, member_invites=u16, depth=u8, newcomer_ppm=u32, halving=u32),
@@ -264,7 +264,7 @@ def schema():
         "Whereabouts": dict(addresses=addresses, time=u64),
         "Follow": dict(height=u64, board=u64, notice=u64),
         "News": dict(records=listed(signed, 256), newest=u64, board=u64, first_notice=u64, notices=listed("Notice", 256)),
-        "BlockData": dict(block=u32, chunks=listed(("bytes", 65537), 4), proofs=listed("Proof", 4)),
+        "BlockData": dict(block=u32, chunks=listed(("bytes", 65792), 4), proofs=listed("Proof", 4)),
         "PutBlocks": dict(round=u32, attempt=u8, blocks=listed("BlockData", 1024)),
         "BlockQuery": dict(round=u32, blocks=block_ids),
         "InputQuery": dict(round=u32, member=member, blocks=block_ids),
@@ -1054,28 +1054,36 @@ def fixed_loss(mean):
     return round(scaled) if math.isfinite(scaled) and abs(scaled) < 2**40 else 2**40
 
 
-def chunk_bytes(values):
-    """COMMIT-6: a width, then each integer in as many bits."""
-    fits = lambda w: all(v == 0 if w == 0 else -(1 << w - 1) <= v < 1 << w - 1 for v in values)
-    width = next(w for w in range(0, 34, 2) if fits(w))
-    number = sum((v % (1 << width)) << place * width for place, v in enumerate(values))
-    return bytes([width]) + number.to_bytes(-(-width * len(values) // 8), "little")
+def pack(values):
+    """COMMIT-6: of each 64 integers a width, then one number whose digits in base 2^w they are."""
+    data = b""
+    for start in range(0, len(values), 64):
+        own = values[start:start + 64]
+        width = max(0 if v == 0 else (v if v > 0 else ~v).bit_length() + 1 for v in own)
+        number = sum((v % (1 << width)) << width * i for i, v in enumerate(own))
+        data += bytes([width]) + number.to_bytes((width * len(own) + 7) // 8, "little")
+    return data
 
 
-def chunk_values(data, count):
+def unpack(data, count):
     """COMMIT-6: the integers, or None where the bytes are no encoding of so many."""
-    if not data or data[0] > 32 or len(data) != 1 - (-data[0] * count // 8):
-        return None
-    width, number = data[0], int.from_bytes(data[1:], "little")
-    low = [number >> place * width & (1 << width) - 1 for place in range(count)]
-    values = [v - (1 << width) if width and v >> width - 1 else v for v in low]
-    return values if chunk_bytes(values) == data else None
+    values, at = [], 0
+    while len(values) < count:
+        n = min(64, count - len(values))
+        if at == len(data) or data[at] > 32:
+            return None
+        width, packed = data[at], data[at + 1:at + 1 + (data[at] * n + 7) // 8]
+        at += 1 + (width * n + 7) // 8
+        digits = [int.from_bytes(packed, "little") >> width * i & (1 << width) - 1 for i in range(n)]
+        values += [d - (d >> width - 1 << width) if width else 0 for d in digits]
+    # Whatever else is wrong with the bytes, they are not the encoding of these integers.
+    return values if pack(values) == data else None
 
 
 def commitment_root(model, q):
     """COMMIT-1: Merkle root over the layout's chunks of Q."""
     chunks = layout(model)[1]
-    return merkle_root([merkle_leaf(i, chunk_bytes(q[start:end])) for i, (start, end) in enumerate(chunks)])
+    return merkle_root([merkle_leaf(i, pack(q[start:end])) for i, (start, end) in enumerate(chunks)])
 
 
 def part_digest(blocks):
@@ -1458,11 +1466,11 @@ def rule_of_rows(rule, rows, m, weight, radius, iterations, assumed_ppm, f):
     return krum(rows, f, 1 if rule == "Krum" else len(rows) - f)
 
 
-def objects(q, m, values, scale=1.0, of_moments=False):
-    """AGG-20, LOCAL-7: unless ‖x − v‖ ≤ 3·‖x‖; `values` are f32 bit patterns."""
-    x = [float(number) if of_moments else number / m * scale for number in q]
+def objects(q, m, values, exponent, scale=1.0):
+    """AGG-20: unless ‖x − v‖² ≤ 9·(‖x‖² + n·4^exponent); `values` are f32 bit patterns."""
+    x = [number / m * scale for number in q]
     away = ordered_sum((a - f32(v)) * (a - f32(v)) for a, v in zip(x, values))
-    own = float(len(q)) if of_moments else 0.0
+    own = len(q) * 4.0 ** exponent
     for a in x:
         own += a * a
     return not away <= 9.0 * own
@@ -1480,6 +1488,24 @@ def trust(values, most, grid_bits):
     if not rms > limit:
         return values
     return [int.from_bytes(struct.pack("<f", v * (limit / rms)), "little") for v in reals]
+
+
+def rounded(values, exponent, freeze, block):
+    """AGG-23: a block of a result, as f32 bit patterns, on multiples of 2^exponent."""
+    words = chacha8(tagged("rounding", freeze, le(block, 4)), 0, len(values))
+    return multiples_of([quantise(v, exponent, word) for v, word in zip(values, words)], exponent)
+
+
+def multiples_of(integers, exponent):
+    return [int.from_bytes(struct.pack("<f", q * 2.0 ** exponent), "little") for q in integers]
+
+
+def values_of(data, exponent, count):
+    """AGG-24: f32 bit patterns, or None where the bytes are not those of so many values."""
+    integers = unpack(data, count)
+    if integers is None or any(abs(q) > 1 << 22 for q in integers):
+        return None
+    return multiples_of(integers, exponent)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["codec"],
     &["hash"],
     &["sign", "merkle", "grid", "router"],
-    &["manifest"],
+    &["manifest", "packing"],
     &["layout"],
     &["state"],
     &["sketch", "coins", "aggregate", "standing"],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, Text, decode, encode};
 use muster_core::contribution::{Commitment, PartDigest};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
@@ -16,7 +17,7 @@ use muster_core::messages::record::{Body, Freeze, Inputs};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
-use muster_core::state::{ShardRoots, StateRoots, real_bytes};
+use muster_core::state::{ShardRoots, StateRoots};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
@@ -61,11 +62,15 @@ async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
             let query = match decode(&request) {
                 Ok(Request::InputBlocks(query)) => query,
                 Ok(Request::ResultBlocks(query)) => {
-                    let mut values = values(&layout, &query.blocks).concat();
+                    let mut values = values(&layout, &query.blocks);
                     if conduct == Conduct::Lies {
-                        values[0] += 1.0;
+                        values[0][0] += 16.0;
                     }
-                    return Ok(encode(&Response::Bytes(Bytes::new(real_bytes(&values)).expect("few"))));
+                    let packed = query.blocks.iter().zip(&values).map(|(block, values)| {
+                        ResultGrid::of(&layout, *block).pack(values).expect("multiples")
+                    });
+                    let bytes = packed.flatten().collect();
+                    return Ok(encode(&Response::Bytes(Bytes::new(bytes).expect("few"))));
                 }
                 _ => return Err(Unanswered::Refused("no".into())),
             };
@@ -88,7 +93,7 @@ async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
 
 /// Values that a part might have.
 fn values(layout: &Layout, blocks: &[Block]) -> Vec<Vec<f32>> {
-    let of = |block: &Block| vec![block.0 as f32 / 8.0; layout.block(*block).expect("a block").range.len()];
+    let of = |block: &Block| vec![16.0 * block.0 as f32; layout.block(*block).expect("a block").range.len()];
     blocks.iter().map(of).collect()
 }
 

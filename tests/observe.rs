@@ -7,6 +7,7 @@ use std::sync::Arc;
 use e2e::processes::{Run, copy_folder};
 use e2e::programs;
 use e2e::settings::Settings;
+use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId, ShardId, Slot};
@@ -20,7 +21,7 @@ use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockQuery, News, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::{ShardRoots, StateRoots, Update, real_bytes};
+use muster_core::state::{ShardRoots, StateRoots, Update};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
@@ -335,8 +336,11 @@ impl Story {
 
     fn values(&self, query: &BlockQuery) -> Option<Vec<u8>> {
         let (layout, update) =
-            (Layout::of(&self.archive.manifest.model), self.updates.get(query.round.index())?);
-        let values = query.blocks.iter().map(|block| update.values.get(layout.block(*block)?.range.clone()));
-        Some(real_bytes(&values.collect::<Option<Vec<_>>>()?.concat()))
+            (Layout::of_run(&self.archive.manifest), self.updates.get(query.round.index())?);
+        let packed = query.blocks.iter().map(|block| {
+            let values = update.values.get(layout.block(*block)?.range.clone())?;
+            ResultGrid::of(&layout, *block).pack(values)
+        });
+        Some(packed.collect::<Option<Vec<_>>>()?.concat())
     }
 }

@@ -17,7 +17,7 @@ use muster_core::messages::evidence::{Evidence, Total};
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::messages::wire::BlockData;
-use muster_core::reduction::reduce;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{Arithmetic, ShardStep, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
@@ -153,10 +153,11 @@ impl Maker {
             let inputs = view.inputs()[part.index()];
             let commitment = |slot| view.commitment(slot);
             let input = |slot: Slot, block| sums.get(slot.index())?.0.get(layout.block(block)?.range.clone());
+            let sealed = SealedInputs { freeze: view.freeze_digest().expect("a freeze"), slots: &inputs };
             let mut reduced =
-                reduce(&manifest, &layout, &plan.blocks, &inputs, commitment, input).expect("inputs");
+                reduce(&manifest, &layout, &plan.blocks, &sealed, commitment, input).expect("inputs");
             if wrong == Some(part) {
-                reduced.values[0].iter_mut().for_each(|value| *value = -*value);
+                reduced.values[0].iter_mut().for_each(|value| *value = 0.0 - *value);
                 let digest = PartDigest::default();
                 reduced.digest =
                     reduced.values.iter().fold(digest, |digest, values| digest.block(values)).finish();

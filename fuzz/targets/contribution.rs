@@ -4,9 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use muster_core::codec::{Bytes, List};
-use muster_core::contribution::{Commitment, chunk_bytes, chunk_values, open_block};
+use muster_core::contribution::{Commitment, open_block};
 use muster_core::ids::Block;
 use muster_core::layout::Layout;
+use muster_core::packing::{pack, unpack};
 use muster_fuzz::manifest;
 
 #[derive(arbitrary::Arbitrary, Debug)]
@@ -24,14 +25,14 @@ struct Case<'a> {
 fuzz_target!(|case: Case<'_>| {
     let shift = u32::from(case.bits % 32);
     let values: Vec<i32> = case.values.iter().map(|value| value >> shift).collect();
-    let encoded = chunk_bytes(&values);
+    let encoded = pack(&values);
     // Values are appended: what the buffer holds already stays.
     let mut decoded = vec![7];
-    chunk_values(&encoded, values.len(), &mut decoded).expect("an encoding decodes");
+    unpack(&encoded, values.len(), &mut decoded).expect("an encoding decodes");
     assert_eq!(decoded[1..], values);
     let mut any = Vec::new();
-    if chunk_values(case.bytes, usize::from(case.count), &mut any).is_ok() {
-        assert_eq!(chunk_bytes(&any), case.bytes);
+    if unpack(case.bytes, usize::from(case.count), &mut any).is_ok() {
+        assert_eq!(pack(&any), case.bytes);
         assert_eq!(any.len(), usize::from(case.count));
     }
 

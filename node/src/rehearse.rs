@@ -10,7 +10,7 @@ pub mod attack;
 mod cast;
 mod caught;
 mod children;
-mod corpus;
+pub mod corpus;
 mod facts;
 mod interrupt;
 mod lie;

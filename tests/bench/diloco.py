@@ -5,7 +5,7 @@
     python3 tests/bench/diloco.py --quick            # whether all works
     python3 tests/bench/diloco.py --steps 64 --rounds 30
 
-`bench-diloco` trains with the arithmetic, the robust rule and the update of a run of local updates, in one process without a
+`bench-train` trains with the arithmetic, the robust rule and the update of a run of local updates, in one process without a
 network; then a run that exchanges gradients, of as many rounds with as many leaves, which sends as many bytes or more. DiLoCo
 (Douillard et al. 2023) is written here once more in plain PyTorch: AdamW whose moments each member keeps for itself over all
 rounds, and Nesterov momentum along the plain mean of the differences, in f32. All have the same model, initial scale,
@@ -55,7 +55,7 @@ def parse():
     parser.add_argument("--grid-bits", type=int, default=8)
     parser.add_argument("--bytes", type=int, default=10_000_000, help="of the training text at most")
     parser.add_argument("--jobs", type=int, default=2, help="models that are trained at a time, one thread each")
-    parser.add_argument("--program", help="bench-diloco, where it is built already")
+    parser.add_argument("--program", help="bench-train, where it is built already")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -176,7 +176,7 @@ def main():
     arguments = parse()
     if arguments.peer:
         return peer(arguments)
-    program = arguments.program or environment.build("bench-diloco")
+    program = arguments.program or environment.build("bench-train")
     train_text, held_out = corpus(arguments.bytes)
     digest = hashlib.sha256(train_text + held_out).hexdigest()[:16]
     tokens = arguments.rounds * arguments.members * arguments.steps * WINDOWS * SHAPE["sequence"]

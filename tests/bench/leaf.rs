@@ -22,12 +22,13 @@ use muster_compute::{Backend, Device, Library, Machine, Precision, Workers, row}
 use muster_core::aggregate::Runner;
 use muster_core::assign::masked;
 use muster_core::codec::Real;
-use muster_core::contribution::{Commitment, chunk_bytes, chunk_hash};
+use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model, Profile};
+use muster_core::packing::pack;
 use muster_core::sketch::Probe;
 use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};
 use muster_node::member::{Spares, Summed};
@@ -392,8 +393,7 @@ impl Bench {
         }
         let values = q.iter().map(|q| *q as f32).collect();
         let update = Update::whole(&layout, values);
-        let chunks: Vec<u8> =
-            layout.chunks().iter().flat_map(|chunk| chunk_bytes(&q[chunk.clone()])).collect();
+        let chunks: Vec<u8> = layout.chunks().iter().flat_map(|chunk| pack(&q[chunk.clone()])).collect();
         let source = update.values.clone();
         let mut target = source.clone();
         let mut memory = |threads| {

@@ -24,7 +24,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::WeightedCommit;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::round::{Bitmap, Commit};
-use muster_core::reduction::reduce;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 use muster_node::organise::config::{Makers, Settings};
 use muster_store::dataset::Dataset;
@@ -247,12 +247,14 @@ impl Run {
             sums[row].iter_mut().zip(&q).for_each(|(sum, q): (&mut i32, _)| *sum += q);
             counts[row] += 1;
         }
-        self.step(&sums, &counts);
+        self.step(seed, &sums, &counts);
         loss as f64 / leaves as f64 / LOSS_ONE as f64
     }
 
     /// Reduces what the rows have summed, and applies it to every path.
-    fn step(&mut self, sums: &[Vec<i32>], counts: &[u32]) {
+    ///
+    /// `freeze` stands for R_t.
+    fn step(&mut self, freeze: Digest, sums: &[Vec<i32>], counts: &[u32]) {
         let commits: Vec<_> = counts.iter().map(|leaves| commitment(*leaves)).collect();
         let blocks = |row: bool| -> Vec<Block> {
             let shards = self.layout.path(Row(0)).filter(|shard| shard.row().is_some() == row);
@@ -265,7 +267,8 @@ impl Run {
             let range = |block| self.layout.block(block).map(|block| block.range.clone());
             let input = |slot: Slot, block| Some(&sums[slot.index()][range(block)?]);
             let commitment = |slot: Slot| commits.get(slot.index());
-            let reduced = reduce(&self.manifest, &self.layout, blocks, &inputs, commitment, input);
+            let sealed = SealedInputs { freeze, slots: &inputs };
+            let reduced = reduce(&self.manifest, &self.layout, blocks, &sealed, commitment, input);
             reduced.expect("every slot has every block").values.concat()
         };
         let rows = 0..counts.len();

@@ -69,6 +69,7 @@ fn parse<'a>(words: &[&'a str]) -> Option<(Aggregation, &'a str)> {
         assumed_ppm: assumed.parse().ok()?,
         mixing: mixing == "1",
         replicas: 1,
+        result_bits: 4,
     };
     Some((settings, output))
 }

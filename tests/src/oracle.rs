@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_compute::Exact;
-use muster_core::aggregate::{Input, block, bound, weights};
+use muster_core::aggregate::{Input, ResultGrid, block, bound, weights};
 use muster_core::assign;
 use muster_core::ids::{Digest, Leaf, Round, Row, ShardId, Slot};
 use muster_core::layout::Layout;
@@ -37,7 +37,7 @@ pub fn train(folder: &Path) -> Digest {
     let calibration = windows(&assign::calibration_seed(manifest.run()), Leaf(0), None);
     let mut state = arithmetic.initial(manifest, &calibration);
     let mut waiting = BTreeMap::new();
-    for CleanRound { round, seats, steps } in committed(&archive) {
+    for CleanRound { round, freeze, seats, steps } in committed(&archive) {
         let seed = assign::round_seed(manifest.run(), round, &state.root());
         let mut sums = Vec::new();
         for (slot, seat) in seats.iter().enumerate() {
@@ -53,7 +53,7 @@ pub fn train(folder: &Path) -> Digest {
             });
             sums.push(q);
         }
-        waiting.insert(round, Arc::new(aggregate(manifest, round, &layout, &seats, &sums)));
+        waiting.insert(round, Arc::new(aggregate(manifest, (round, &freeze), &layout, &seats, &sums)));
         let update =
             Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
         let before = manifest.model.rows_after(state.step());
@@ -69,7 +69,7 @@ pub fn train(folder: &Path) -> Digest {
 /// Shard by shard and block by block, from the seats that compute on it.
 fn aggregate(
     manifest: &Manifest,
-    round: Round,
+    (round, freeze): (Round, &Digest),
     layout: &Layout,
     seats: &[Seated],
     sums: &[Vec<i32>],
@@ -113,6 +113,7 @@ fn aggregate(
                     f64::from(mixture.trust.value()) * 2f64.powi(i32::from(manifest.training.grid_bits) + 1);
                 bound(&mut values, most);
             }
+            ResultGrid::of(layout, number).round(&mut values, freeze, number);
             update.put(layout, number, &values).expect("a block of the shard");
         }
     }
@@ -122,6 +123,8 @@ fn aggregate(
 /// A clean round: what each slot committed to, and the steps that were taken.
 struct CleanRound {
     round: Round,
+    /// R_t.
+    freeze: Digest,
     seats: Vec<Seated>,
     steps: Vec<ShardStep>,
 }
@@ -141,7 +144,8 @@ fn committed(archive: &Archive) -> Vec<CleanRound> {
         });
         let seated: Vec<Seated> = seated.collect();
         assert_eq!(seated.len(), view.seats().len(), "every seat of a clean run commits");
-        rounds.push(CleanRound { round: view.round(), seats: seated, steps: outcome.shard_steps() });
+        let freeze = view.freeze_digest().expect("a round just ended");
+        rounds.push(CleanRound { round: view.round(), freeze, seats: seated, steps: outcome.shard_steps() });
     }
     rounds
 }

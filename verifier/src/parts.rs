@@ -7,7 +7,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Reduction;
-use muster_core::reduction::reduce;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_replica::{Brought, Exhibited, InputBlocks, Results};
 use muster_roles::verifier::parts::{DrawnBlocks, Seen};
 use muster_store::dataset::Dataset;
@@ -26,7 +26,8 @@ pub fn look(
         let author = view.commitment(slot)?.author;
         inputs.get(&(author, block)).map(|(_, integers)| integers.as_slice())
     };
-    let reduced = reduce(manifest, layout, &drawn.blocks, &result.inputs, commitment, input);
+    let sealed = SealedInputs { freeze: result.freeze, slots: &result.inputs };
+    let reduced = reduce(manifest, layout, &drawn.blocks, &sealed, commitment, input);
     let Some(reduced) = reduced else { return Seen::Missing("an input is not at hand".into()) };
     for (block, values) in drawn.blocks.iter().zip(&reduced.values) {
         let Some(applied) = results.block(result.round, *block, &result.digest) else {

@@ -11,7 +11,7 @@ use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::round::{Bitmap, Receipt};
 use muster_core::messages::wire::{PutBlocks, Request, Response};
-use muster_core::reduction::{Reduced, reduce};
+use muster_core::reduction::{Reduced, SealedInputs, reduce};
 use muster_core::sign::Signed;
 use muster_replica::{CommittedContribution, Contact, Phase, contact, groups};
 use muster_roles::node::{Parcel, PartTask};
@@ -157,7 +157,8 @@ fn reduce_here(
     let input = |slot, block| {
         held.get(&(slot, block)).map(|entry| entry.1.as_slice()).or_else(|| others(slot, block))
     };
-    let work = || reduce(ledger.manifest(), layout, blocks, inputs, commitment, input);
+    let sealed = SealedInputs { freeze: view.freeze_digest()?, slots: inputs };
+    let work = || reduce(ledger.manifest(), layout, blocks, &sealed, commitment, input);
     shared.stopwatch.time(Phase::Aggregation, work)
 }
 

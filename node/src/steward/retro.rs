@@ -11,7 +11,7 @@ use muster_core::ledger::{Ledger, RoundView};
 use muster_core::lock::lock;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::{Bitmap, Commit};
-use muster_core::reduction::reduce;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::Update;
 use muster_replica::{Brought, Exhibited, KeptState, PartInputs, WantedContribution};
@@ -257,7 +257,8 @@ impl Court {
             if plan.shard != shard || result.is_none() || left.is_empty() {
                 continue;
             }
-            let reduced = reduce(&self.manifest, layout, &plan.blocks, &left, commitment, input)?;
+            let inputs = SealedInputs { freeze: view.freeze_digest()?, slots: &left };
+            let reduced = reduce(&self.manifest, layout, &plan.blocks, &inputs, commitment, input)?;
             for (block, reduced) in plan.blocks.iter().zip(&reduced.values) {
                 values.put(layout, *block, reduced)?;
             }

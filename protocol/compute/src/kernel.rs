@@ -253,13 +253,14 @@ mod tests {
             assumed_ppm: 0,
             mixing: false,
             replicas: 1,
+            result_bits: 4,
         };
         let inputs = [[3, -1], [5, 4], [2, 2]];
         let reduce = || {
             let inputs: Vec<_> = inputs.iter().map(|q| Input { q, m: 2, weight: 1 << 16 }).collect();
             block(&settings, &inputs)
         };
-        let own = OwnBlock { q: &[3, -1], m: 2, scale: 1.0, of_moments: false };
+        let own = OwnBlock { q: &[3, -1], m: 2, scale: 1.0, step: 1.0 };
         let judge = || own.objects(&[1.5, -0.5]);
         assert!(in_mode(DEFAULT, reduce).unwrap().is_some() && !in_mode(DEFAULT, judge).unwrap());
         for bits in OTHERS {

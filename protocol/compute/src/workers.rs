@@ -99,6 +99,7 @@ mod tests {
                     assumed_ppm: 300_000,
                     mixing,
                     replicas: 1,
+                    result_bits: 4,
                 };
                 let expected = block(&settings, &inputs).unwrap();
                 for path in paths() {

@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::hash::{Domain, Hasher};
-use crate::ids::{Digest, Leaf};
+use crate::ids::{Block, Digest, Leaf};
 use crate::limits::GRID_LIMIT;
 
 /// Smallest grid exponent (GRID-4).
@@ -26,6 +26,12 @@ impl Dither {
     /// The stream of one leaf, at coefficient 0.
     pub fn new(round_seed: &Digest, leaf: Leaf) -> Self {
         Self(ChaCha8Rng::from_seed(Self::key(round_seed, leaf).0))
+    }
+
+    /// AGG-23: the stream of one block of a result, at its first coefficient: keyed by `H("rounding", R_t, block)`.
+    pub fn of_block(freeze: &Digest, block: Block) -> Self {
+        let key = Hasher::new(Domain::ROUNDING).part(&freeze.0).value(&block).finish();
+        Self(ChaCha8Rng::from_seed(key.0))
     }
 
     /// Key of one leaf's stream.

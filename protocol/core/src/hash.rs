@@ -58,6 +58,8 @@ domains! {
     WINDOWS = "windows",
     /// Dither of a leaf.
     DITHER = "dither",
+    /// Dither of a block of a result.
+    ROUNDING = "rounding",
     /// Aggregators of a round.
     AGGREGATORS = "aggregators",
     /// Rows of members.

@@ -76,6 +76,7 @@ pub struct Layout {
     rows: u16,
     planes: usize,
     most: [i32; 2],
+    result_exponents: [u8; 2],
     tensors: Vec<Tensor>,
     blocks: Vec<BlockRange>,
     chunks: Vec<Range<usize>>,
@@ -93,13 +94,14 @@ pub struct BlockRange {
 }
 
 impl Layout {
-    /// The layout of a checked model.
+    /// The layout of a checked model, for what needs no settings of a run but these.
     pub fn of(model: &Model) -> Self {
         let mut layout = Self {
             shards: Vec::new(),
             rows: model.rows(),
             planes: 1,
             most: [i32::MAX; 2],
+            result_exponents: [0; 2],
             tensors: Vec::new(),
             blocks: Vec::new(),
             chunks: Vec::new(),
@@ -117,7 +119,9 @@ impl Layout {
 
     /// The layout of a run's contributions: of its model, with a plane for each number that is contributed of a parameter.
     pub fn of_run(manifest: &Manifest) -> Self {
-        let layout = Self::of(&manifest.model);
+        // AGG-23. MANIFEST-9 keeps the second within the first.
+        let step = manifest.training.grid_bits.saturating_sub(manifest.aggregation.result_bits);
+        let layout = Self { result_exponents: [step, 0], ..Self::of(&manifest.model) };
         if manifest.local().is_none() {
             return layout;
         }
@@ -274,6 +278,12 @@ impl Layout {
     /// The largest size of an integer of a contribution in a plane.
     pub fn most(&self, plane: usize) -> i32 {
         self.most.get(plane).copied().unwrap_or(0)
+    }
+
+    /// log₂ of the step of a block's result, in grid units (AGG-23).
+    pub fn result_exponent(&self, block: Block) -> u8 {
+        let [of_parameters, of_moments] = self.result_exponents;
+        if self.is_of_moments(block) { of_moments } else { of_parameters }
     }
 
     /// Coefficients of a contribution: `d` for each plane.

@@ -1,7 +1,7 @@
 //! The rules of Muster, pure: no clock, socket, file, thread or operating-system randomness.
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
-//! `limits ids ieee < error < codec < hash < sign merkle grid router < manifest layout state < sketch coins aggregate
+//! `limits ids ieee < error < codec < hash < sign merkle grid router < manifest packing < layout state < sketch coins aggregate
 //! standing < messages < channel contribution < assign < ledger < reduction < audit < round`. A test in `tests/`
 //! enforces it.
 
@@ -24,6 +24,7 @@ pub mod lock;
 pub mod manifest;
 pub mod merkle;
 pub mod messages;
+pub mod packing;
 pub mod reduction;
 pub mod round;
 pub mod router;

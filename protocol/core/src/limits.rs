@@ -32,6 +32,10 @@ pub const SHARDS: usize = 65;
 pub const BLOCK_COEFFICIENTS: usize = 65_536;
 /// Coefficients of a Merkle chunk: 64 KiB of `i32`.
 pub const CHUNK_COEFFICIENTS: usize = 16_384;
+/// Coefficients of a pack: what one width holds (COMMIT-6).
+pub const PACK_COEFFICIENTS: usize = 64;
+/// Bytes of a packed chunk: 256 packs at 32 bits, each with its width.
+pub const CHUNK_BYTES: usize = 65_792;
 /// Coefficients of a model, of all its rows.
 pub const PARAMETERS: u64 = 1 << 33;
 /// Bytes of the file of given parameters.

@@ -1,7 +1,7 @@
 //! Reducing parts by the run's rule: what an aggregator does, what whoever doubts it repeats, and how a contributor
 //! sees without the others' inputs that what came out is far off.
 
-use crate::aggregate::{self, Input};
+use crate::aggregate::{self, Input, ResultGrid};
 use crate::contribution::PartDigest;
 use crate::grid::power_of_two;
 use crate::ids::{Block, Digest, ShardId, Slot};
@@ -29,17 +29,26 @@ pub fn weights(manifest: &Manifest, commitments: &[&WeightedCommit]) -> Vec<u64>
     aggregate::weights(&counted, manifest.aggregation.cap_ppm)
 }
 
+/// What a part is reduced over.
+#[derive(Clone, Copy, Debug)]
+pub struct SealedInputs<'a> {
+    /// R_t, by which results are rounded (AGG-23).
+    pub freeze: Digest,
+    /// The counted slots.
+    pub slots: &'a Bitmap,
+}
+
 /// Reduces a part over its sealed inputs. `commitment` gives m and m_eff of a counted slot, `input` its integers in a
 /// block. `None` when an input is missing.
 pub fn reduce<'a>(
     manifest: &Manifest,
     layout: &Layout,
     blocks: &[Block],
-    inputs: &Bitmap,
+    inputs: &SealedInputs<'_>,
     commitment: impl Fn(Slot) -> Option<&'a WeightedCommit>,
     input: impl Fn(Slot, Block) -> Option<&'a [i32]>,
 ) -> Option<Reduced> {
-    let slots: Vec<Slot> = inputs.slots().collect();
+    let slots: Vec<Slot> = inputs.slots.slots().collect();
     let commitments: Vec<&WeightedCommit> =
         slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
     let weights = weights(manifest, &commitments);
@@ -68,6 +77,8 @@ pub fn reduce<'a>(
             aggregate.values.iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
         }
         let left = bound(manifest, layout, *block, &mut aggregate.values);
+        // AGG-23: last, so that what is signed and applied is what travels in few bits.
+        ResultGrid::of(layout, *block).round(&mut aggregate.values, &inputs.freeze, *block);
         let kept = kept.iter_mut().zip(&aggregate.factors);
         kept.for_each(|(sum, factor)| *sum += factor * left * length as f64);
         coefficients += length as f64;
@@ -114,7 +125,7 @@ fn bound(manifest: &Manifest, layout: &Layout, block: Block, values: &mut [f32])
 }
 
 /// How many times its own length a block's result may be away from a contributor's block: with x = Q/m, one objects
-/// unless ‖x − v‖ ≤ 3·‖x‖.
+/// unless ‖x − v‖² ≤ 9·(‖x‖² + n·s²), s being the step of n values.
 // Measured by the contributor's own length: the rule's spread s is known to the aggregator alone.
 pub const OBJECTION: f64 = 3.0;
 
@@ -127,31 +138,30 @@ pub struct OwnBlock<'a> {
     pub m: u32,
     /// What the result of a leaf was multiplied by ([`scale`]).
     pub scale: f64,
-    /// Whether they are of second moments, which are not per leaf.
-    pub of_moments: bool,
+    /// Step to which results are rounded there ([`ResultGrid::step`]).
+    pub step: f64,
 }
 
 impl OwnBlock<'_> {
     /// Whether their author objects to the values of a block (AGG-20). A value that is no number draws an objection, as
     /// lengths that differ do.
     ///
-    /// Both squares are summed from +0 in order of coefficients; x is the rounded quotient, times the scale.
+    /// Both sums run in order of coefficients, the first from +0, the second from n·s²; x is the rounded quotient, times the
+    /// scale.
     ///
     /// # Panics
     /// When the processor's floating-point mode is not the IEEE default.
     pub fn objects(&self, values: &[f32]) -> bool {
-        let Self { q, m, scale, of_moments } = *self;
+        let Self { q, m, scale, step } = *self;
         // What cannot be compared is objected to: silence would let it pass.
         if q.len() != values.len() || m == 0 {
             return true;
         }
         require_ieee();
-        // LOCAL-7: of second moments, a step of the grid for each coefficient is no distance.
-        let (by, scale, start) =
-            if of_moments { (1.0, 1.0, q.len() as f64) } else { (f64::from(m), scale, 0.0) };
-        let (mut away, mut own) = (0.0f64, start);
+        // A value may be rounded by a step: where a block has hardly moved, that is no reason to object.
+        let (mut away, mut own) = (0.0f64, q.len() as f64 * (step * step));
         for (q, v) in q.iter().zip(values) {
-            let x = f64::from(*q) / by * scale;
+            let x = f64::from(*q) / f64::from(m) * scale;
             let y = x - f64::from(*v);
             away += y * y;
             own += x * x;
@@ -167,7 +177,11 @@ mod tests {
     use super::*;
 
     fn objects(q: &[i32], m: u32, values: &[f32]) -> bool {
-        OwnBlock { q, m, scale: 1.0, of_moments: false }.objects(values)
+        objects_by(q, m, values, 0.0)
+    }
+
+    fn objects_by(q: &[i32], m: u32, values: &[f32], step: f64) -> bool {
+        OwnBlock { q, m, scale: 1.0, step }.objects(values)
     }
 
     #[test]
@@ -188,5 +202,12 @@ mod tests {
     fn agg_20_nothing_is_near_nothing_only() {
         assert!(!objects(&[0, 0], 1, &[0.0, -0.0]));
         assert!(objects(&[0, 0], 1, &[0.0, 1e-30]));
+    }
+
+    #[test]
+    fn agg_20_nobody_objects_to_three_steps() {
+        let all = |value: f32| [value; 4];
+        assert!(!objects_by(&[0; 4], 1, &all(12.0), 4.0) && objects_by(&[0; 4], 1, &all(16.0), 4.0));
+        assert!(!objects_by(&[0; 4], 1, &[24.0, 0.0, 0.0, 0.0], 4.0), "of all values together");
     }
 }

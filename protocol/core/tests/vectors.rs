@@ -28,11 +28,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use muster_core::contribution::{chunk_bytes, chunk_values};
 use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::MemberId;
 use muster_core::manifest::Manifest;
 use muster_core::messages::{audit, evidence, record};
+use muster_core::packing::{pack, unpack};
 use muster_core::sign::verifying_key;
 
 use aggregation::aggregation;
@@ -167,8 +167,8 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         ("contribution", "contribution") => contribution(inputs),
         ("contribution", "chunk") => {
             let (data, mut values) = (bytes(inputs, "bytes"), Vec::new());
-            let read = chunk_values(&data, number(inputs, "count") as usize, &mut values);
-            assert!(read.is_err() || chunk_bytes(&values) == data);
+            let read = unpack(&data, number(inputs, "count") as usize, &mut values);
+            assert!(read.is_err() || pack(&values) == data);
             json!({ "values": read.is_ok().then_some(values) })
         }
         ("assignment", op) => assignment(op, inputs),

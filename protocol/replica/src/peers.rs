@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::contribution::{PartDigest, open_block};
 use muster_core::error::Reject;
@@ -14,7 +15,6 @@ use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
-use muster_core::state::reals;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::NetError;
 use muster_net::pool::Pool;
@@ -207,9 +207,10 @@ impl Peers {
             };
             let mut rest: &[u8] = &bytes;
             for block in &group {
-                let length = layout.block(*block).map_or(0, |range| range.range.len() * 4);
-                let (own, after) = rest.split_at_checked(length).ok_or(PeerError::Unexpected)?;
-                values.push(reals(own));
+                // AGG-24. From the layout: the sender says nothing of how many values there are.
+                let length = layout.block(*block).map_or(0, |range| range.range.len());
+                let (own, after) = ResultGrid::of(layout, *block).unpack(rest, length)?;
+                values.push(own);
                 rest = after;
             }
         }

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use muster_core::aggregate::ResultGrid;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{BlockQuery, Response};
-use muster_core::state::{Update, real_bytes};
+use muster_core::state::{Update, reals};
 use muster_store::home::Home;
 
 use tokio::sync::watch;
@@ -183,8 +184,13 @@ impl Results {
     pub fn answer(&self, query: &BlockQuery) -> Option<Response> {
         let mut bytes = Vec::new();
         for block in &query.blocks {
-            let shown = self.shown(query.round, *block).map(|values| real_bytes(&values));
-            bytes.extend(shown.or_else(|| self.on_disk(query.round, *block))?);
+            let grid = ResultGrid::of(&self.layout, *block);
+            let packed = match self.shown(query.round, *block) {
+                Some(values) => grid.pack(&values),
+                None => grid.pack(&reals(&self.on_disk(query.round, *block)?)),
+            };
+            // Values off the grid are those of a liar, who cannot show them.
+            bytes.extend(packed?);
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;
             }

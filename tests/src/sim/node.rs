@@ -13,7 +13,7 @@ use muster_core::messages::audit::{AuditRequest, TableOpening};
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
 use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
-use muster_core::reduction::reduce;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
 use muster_node::member::{
@@ -423,8 +423,11 @@ impl Sim {
             let q = self.contributions.get(&(round, view.member_at(slot)?))?;
             q.get(self.layout.block(block)?.range.clone())
         };
-        let rule =
-            |inputs: &Bitmap| reduce(&self.manifest, &self.layout, &plan.blocks, inputs, commitment, input);
+        let freeze = view.freeze_digest()?;
+        let rule = |slots: &Bitmap| {
+            let sealed = SealedInputs { freeze, slots };
+            reduce(&self.manifest, &self.layout, &plan.blocks, &sealed, commitment, input)
+        };
         let right = rule(&inputs).expect("an aggregator holds what was sealed");
         let conduct = self.nodes[number].player.conduct.clone();
         let says = conduct.reduce(&AggregatorView { round, shard: plan.shard, sealed: inputs, rule: &rule });

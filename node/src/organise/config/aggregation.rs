@@ -46,6 +46,8 @@ section! {
         mixing: bool = false,
         /// Aggregators of a part, 1 or 2. Two must agree, and cost each member twice the upload.
         replicas: u8 = 1,
+        /// Negative log₂ of the step of a result, as a part of its usual size.
+        result_bits: u8 = 4,
     }
 }
 
@@ -68,6 +70,7 @@ impl Aggregation {
             assumed_ppm: millionths("aggregation.assumed", self.assumed)?,
             mixing: self.mixing,
             replicas: self.replicas,
+            result_bits: self.result_bits,
         })
     }
 }

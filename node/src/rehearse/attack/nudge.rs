@@ -12,7 +12,7 @@ pub(super) struct Nudge;
 impl NodeConduct for Nudge {
     fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         let turned = part.reduce(part.sealed).map(|mut reduced| {
-            reduced.values.iter_mut().take(1).flatten().for_each(|value| *value = -*value);
+            reduced.values.iter_mut().take(1).flatten().for_each(|value| *value = 0.0 - *value);
             signed(reduced)
         });
         turned.into_iter().collect()

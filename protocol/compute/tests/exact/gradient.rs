@@ -70,8 +70,10 @@ fn check(model: Model) {
     assert!((loss as f64 / LOSS_ONE as f64 - expected).abs() < 2e-6 * expected, "{loss} {expected}");
     let held_out = reference.loss(&windows, (calibration_seed(manifest.run()), Leaf(1)));
     assert!((exact.evaluate(&manifest, &state, &windows) - held_out).abs() < 2e-6 * held_out);
-    for tensor in Layout::of(model).tensors() {
+    for (tensor, exponent) in Layout::of(model).tensors().iter().zip(&state.exponents) {
         let [mut error, mut norm] = [0.0; 2];
+        // What the dither alone may do to a coefficient, which counts where the sampled ones are small.
+        let grid = power_of_two(i32::from(*exponent));
         for sample in 0..SAMPLES.min(tensor.len()) {
             let place = tensor.offset + (sample * 7919 + 3) % tensor.len();
             let mut at = |offset: f64| {
@@ -89,7 +91,7 @@ fn check(model: Model) {
             let (step, [right, left, far_right, far_left]) = within.expect("no token between two experts");
             // Of fourth order: what is left of the series is far below the tolerance.
             let difference = (8.0 * (right.0 - left.0) - (far_right.0 - far_left.0)) / (12.0 * step);
-            error += (found[place] - difference).powi(2);
+            error += ((found[place] - difference).abs() - grid).max(0.0).powi(2);
             norm += difference.powi(2);
         }
         assert!(norm > 0.0, "{} has no gradient", tensor.name);

@@ -14,6 +14,7 @@ fn settings(rule: Rule) -> Aggregation {
         assumed_ppm: 200_000,
         mixing: false,
         replicas: 1,
+        result_bits: 4,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::messages::audit::FindingKind;
 use crate::messages::evidence::{Reduction, TwoResults};
 use crate::messages::record::{Body, Record};
 use crate::messages::round::PartResult;
-use crate::reduction::reduce;
+use crate::reduction::{SealedInputs, reduce};
 use crate::sign::{Signed, Verified};
 
 /// AUDIT-21: the part, reduced again over the sealed inputs, has the signed digest, else *aggregation mismatch*.
@@ -47,7 +47,8 @@ pub(super) fn judged(
     }
     let commitment = |slot| view.commitment(slot);
     let input = |slot, block| inputs.get(&(slot, block)).map(Vec::as_slice);
-    let Some(reduced) = reduce(manifest, &layout, &blocks, &result.inputs, commitment, input) else {
+    let sealed = SealedInputs { freeze: result.freeze, slots: &result.inputs };
+    let Some(reduced) = reduce(manifest, &layout, &blocks, &sealed, commitment, input) else {
         return Ok(Judgement::Undecided("the rule gives nothing on these inputs".into()));
     };
     if reduced.digest == result.digest {

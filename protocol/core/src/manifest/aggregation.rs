@@ -47,5 +47,7 @@ wire! {
         pub mixing: bool,
         /// Aggregators of a part: 1, or 2 whose digests must agree.
         pub replicas: u8,
+        /// Negative log₂ of the step of a result, as a part of its usual size; at most `grid_bits` (AGG-23).
+        pub result_bits: u8,
     }
 }

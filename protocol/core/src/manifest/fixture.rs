@@ -48,6 +48,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             assumed_ppm: 200_000,
             mixing: false,
             replicas: 1,
+            result_bits: 4,
         },
         audit: Audit {
             share_ppm: 500_000,

@@ -173,13 +173,14 @@ impl Manifest {
     }
 
     /// MANIFEST-9: `radius` is above 0; at most 64 iterations; `cap_ppm` 1 to 10^6; `assumed_ppm` below half of 10^6;
-    /// 1 or 2 replicas.
+    /// 1 or 2 replicas; `result_bits` at most `grid_bits`.
     fn check_aggregation(&self) -> Result<(), Misuse> {
         let aggregation = &self.aggregation;
         positive("aggregation.radius", aggregation.radius)?;
         within("aggregation.iterations", aggregation.iterations, 0..=64)?;
         within("aggregation.cap_ppm", aggregation.cap_ppm, 1..=MILLION)?;
         within("aggregation.replicas", aggregation.replicas, 1..=2)?;
+        within("aggregation.result_bits", aggregation.result_bits, 0..=self.training.grid_bits)?;
         let (minority, assumed) = (aggregation.assumed_ppm < MILLION / 2, aggregation.assumed_ppm);
         let rule = "must be below 500000: no rule withstands a majority";
         require(minority, "aggregation.assumed_ppm", rule, assumed)

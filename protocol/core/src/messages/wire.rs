@@ -189,7 +189,7 @@ wire! {
         /// The block.
         pub block: Block,
         /// Its chunks in order, `i32` little-endian.
-        pub chunks: List<Bytes<{ limits::CHUNK_COEFFICIENTS * 4 + 1 }>, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,
+        pub chunks: List<Bytes<{ limits::CHUNK_BYTES }>, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,
         /// A proof for each.
         pub proofs: List<Proof, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
+use crate::aggregate::ResultGrid;
 use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
@@ -48,8 +49,11 @@ impl Check {
                 let q = layout.block(**block).and_then(|block| q.get(block.range.clone()));
                 let values = shown(*part, **block, digest);
                 q.zip(values).is_some_and(|(q, values)| {
-                    let of_moments = layout.is_of_moments(**block);
-                    OwnBlock { q, m: own.leaves, scale, of_moments }.objects(&values)
+                    let step = ResultGrid::of(layout, **block).step();
+                    // LOCAL-7: no number of segments divides second moments.
+                    let (m, scale) =
+                        if layout.is_of_moments(**block) { (1, 1.0) } else { (own.leaves, scale) };
+                    OwnBlock { q, m, scale, step }.objects(&values)
                 })
             };
             let planned = view.parts().get(part.index()).map(|plan| plan.blocks.iter());

@@ -188,7 +188,8 @@ impl Scene {
         let blocks = &view.parts()[part.index()].blocks;
         let input =
             |slot: Slot, block| Some(&self.contributions[slot.index()][layout.block(block)?.range.clone()]);
-        reduce(&self.manifest, layout, blocks, slots, |slot| view.commitment(slot), input).unwrap().values
+        let sealed = SealedInputs { freeze: view.freeze_digest().unwrap(), slots };
+        reduce(&self.manifest, layout, blocks, &sealed, |slot| view.commitment(slot), input).unwrap().values
     }
 
     fn aggregator(&self, part: Part, attempt: u8) -> Identity {
@@ -277,7 +278,8 @@ fn audit_21_an_input_that_counted_twice_convicts() {
         let from = if slot == Slot(3) { 2 } else { slot.index() };
         Some(&scene.contributions[from][layout.block(block)?.range.clone()])
     };
-    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |slot| view.commitment(slot), input)
+    let sealed = SealedInputs { freeze: view.freeze_digest().unwrap(), slots: &all() };
+    let twice = reduce(&scene.manifest, &layout, &blocks, &sealed, |slot| view.commitment(slot), input)
         .unwrap()
         .values;
     let culprit = scene.aggregator(Part(1), 0);

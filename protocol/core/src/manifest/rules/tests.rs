@@ -75,6 +75,7 @@ fn manifest() -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
             replicas: 1,
+            result_bits: 4,
         },
         audit: Audit {
             share_ppm: 50_000,
@@ -174,7 +175,7 @@ fn initial_parameters_are_of_a_size_to_train() {
 
 #[test]
 fn work_is_of_a_size_to_do() {
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 12] = [
         (|m| m.training.rounds = 0, "training.rounds must be 1 to 16777216; it is 0"),
         (|m| m.training.leaves = 65_537, "training.leaves must be 1 to 65536; it is 65537"),
         (|m| m.training.leaf_windows = 1025, "training.leaf_windows must be 1 to 1024; it is 1025"),
@@ -185,6 +186,7 @@ fn work_is_of_a_size_to_do() {
         (|m| m.optimiser.clip_norm = real(-2.0), "optimiser.clip_norm must not be negative; it is -2"),
         (|m| m.aggregation.iterations = 65, "aggregation.iterations must be 0 to 64; it is 65"),
         (|m| m.aggregation.replicas = 3, "aggregation.replicas must be 1 to 2; it is 3"),
+        (|m| m.aggregation.result_bits = 9, "aggregation.result_bits must be 0 to 8; it is 9"),
         (
             |m| m.aggregation.assumed_ppm = 500_000,
             "aggregation.assumed_ppm must be below 500000: no rule withstands a majority; it is 500000",

@@ -8,7 +8,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::messages::round::PartResult;
-use muster_core::reduction::reduce;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::state::Update;
 use muster_store::reading;
 
@@ -60,8 +60,9 @@ impl Replay<'_> {
             |slot: Slot, block: Block| contributions.get(&slot)?.get(layout.block(block)?.range.clone());
         let jobs: Vec<(Part, Block)> = result_blocks(view).collect();
         let blocks = spread(self.plan.threads, jobs.clone(), |(part, block)| {
-            let inputs = view.inputs().get(part.index())?;
-            reduce(&self.archive.manifest, layout, &[block], inputs, commitment, input)
+            let slots = view.inputs().get(part.index())?;
+            let inputs = SealedInputs { freeze: view.freeze_digest()?, slots };
+            reduce(&self.archive.manifest, layout, &[block], &inputs, commitment, input)
         });
         let (mut update, mut factors) = (Update::empty(layout, view.open_shards(layout)), Factors::new());
         for ((part, block), reduced) in jobs.into_iter().zip(blocks) {

@@ -1,11 +1,12 @@
 //! Trains one model in one process, by the product's arithmetic, rule and update and without a network, and says its
-//! held-out loss: for `diloco.py`.
+//! held-out loss: for `diloco.py` and `bytes.py`.
 //!
-//! `bench-diloco RUN.toml TRAIN HELD_OUT [name=value …]`: settings as `muster run new` takes them, text as bytes. Names:
+//! `bench-train RUN.toml TRAIN HELD_OUT [name=value …]`: settings as `muster run new` takes them, text as bytes. Names:
 //! `seed`; `members`, which share the round's leaves, or each have a chain of local steps; `flip`, the last members that
 //! turn the sign of what they contribute and make it ten times as large; `held`, windows of the held-out text; `every`,
 //! rounds between two lines; `threads`. Each line of the output is JSON: the round, steps of each member so far, the
-//! mean loss of the members' own leaves, the held-out loss, bytes of a contribution a parameter since the line before, seconds.
+//! mean loss of the members' own leaves, the held-out loss, bytes a parameter of a contribution and of the results since the
+//! line before, seconds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,15 +14,16 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use muster_compute::Exact;
+use muster_core::aggregate::ResultGrid;
 use muster_core::assign;
-use muster_core::contribution::chunk_bytes;
 use muster_core::grid::LOSS_ONE;
 use muster_core::ids::{Block, Digest, Leaf, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::WeightedCommit;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::round::{Bitmap, Commit};
-use muster_core::reduction::reduce;
+use muster_core::packing::pack;
+use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::state::{Arithmetic, LeafTask, State, Update};
 use muster_node::organise::config::{Makers, Settings};
 use muster_replica::leaf_windows;
@@ -46,24 +48,26 @@ fn tell(error: &Failure) -> ExitCode {
 #[allow(clippy::print_stdout)]
 fn train(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
     let mut path =
-        || arguments.next().map(PathBuf::from).ok_or("usage: bench-diloco RUN.toml TRAIN HELD_OUT …");
+        || arguments.next().map(PathBuf::from).ok_or("usage: bench-train RUN.toml TRAIN HELD_OUT …");
     let [settings, train, held_out] = [path()?, path()?, path()?];
     let options = Options::parse(arguments)?;
     let mut run = Run::new(&settings, [&train, &held_out], &options)?;
     let (begun, rounds) = (Instant::now(), run.manifest.training.rounds);
-    let (mut sent, mut since) = (0, 0);
+    let (mut sent, mut results, mut since) = (0, 0, 0);
     for round in (0..rounds).map(Round) {
         let done = run.round(round);
-        (sent, since) = (sent + done.bytes, since + 1);
+        (sent, results, since) = (sent + done.bytes, results + done.results, since + 1);
         let count = round.0 + 1;
         if count % options.every == 0 || count == rounds {
+            let parameters = run.layout.parameters();
+            let each = |bytes: usize| bytes as f64 / since as f64 / parameters as f64;
             let line = json!({
                 "round": count, "steps": count * run.steps(), "loss": done.loss, "held_out": run.evaluate(),
-                "bytes": sent as f64 / since as f64 / options.members as f64 / run.layout.parameters() as f64,
-                "parameters": run.layout.parameters(), "seconds": begun.elapsed().as_secs_f64(),
+                "bytes": each(sent) / options.members as f64, "result_bytes": each(results),
+                "parameters": parameters, "seconds": begun.elapsed().as_secs_f64(),
             });
             println!("{line}");
-            (sent, since) = (0, 0);
+            (sent, results, since) = (0, 0, 0);
         }
     }
     Ok(())
@@ -108,6 +112,8 @@ struct Done {
     loss: f64,
     /// Of all contributions, as they travel.
     bytes: usize,
+    /// Of all results.
+    results: usize,
 }
 
 struct Run {
@@ -177,25 +183,35 @@ impl Run {
             leaves += quota;
             let chunks = blocks.iter().filter_map(|block| self.layout.block(*block));
             let chunks = chunks.flat_map(|block| &self.layout.chunks()[block.chunks.clone()]);
-            bytes += chunks.map(|chunk| chunk_bytes(&sum[chunk.clone()]).len()).sum::<usize>();
+            bytes += chunks.map(|chunk| pack(&sum[chunk.clone()]).len()).sum::<usize>();
             sums.push(sum);
             commits.push(commitment(quota));
         }
-        self.apply(&blocks, &sums, &commits);
-        Done { loss: loss as f64 / f64::from(leaves) / LOSS_ONE as f64, bytes }
+        let results = self.apply(seed, &blocks, &sums, &commits);
+        Done { loss: loss as f64 / f64::from(leaves) / LOSS_ONE as f64, bytes, results }
     }
 
-    fn apply(&mut self, blocks: &[Block], sums: &[Vec<i32>], commits: &[WeightedCommit]) {
+    /// Reduces and takes the step; `freeze` stands for R_t. Returns the bytes of the results.
+    fn apply(
+        &mut self,
+        freeze: Digest,
+        blocks: &[Block],
+        sums: &[Vec<i32>],
+        commits: &[WeightedCommit],
+    ) -> usize {
         let mut inputs = Bitmap::default();
         (0..sums.len()).for_each(|slot| inputs.insert(Slot(slot as u16)));
         let input = |slot: Slot, block| Some(&sums[slot.index()][self.layout.block(block)?.range.clone()]);
         let commitment = |slot: Slot| commits.get(slot.index());
-        let reduced = reduce(&self.manifest, &self.layout, blocks, &inputs, commitment, input);
-        let mut update = Update::empty(&self.layout, self.state.held());
+        let sealed = SealedInputs { freeze, slots: &inputs };
+        let reduced = reduce(&self.manifest, &self.layout, blocks, &sealed, commitment, input);
+        let (mut bytes, mut update) = (0, Update::empty(&self.layout, self.state.held()));
         for (block, values) in blocks.iter().zip(reduced.expect("every member has every block").values) {
+            bytes += ResultGrid::of(&self.layout, *block).pack(&values).expect("values of a result").len();
             update.put(&self.layout, *block, &values).expect("a block of the state");
         }
         self.exact.apply(&self.manifest, &mut self.state, &update);
+        bytes
     }
 
     fn evaluate(&mut self) -> f64 {
