@@ -28,7 +28,15 @@ fn setting(seed: u64) -> Setting {
         leaves: 8,
         load: 0.5,
         latency: 1,
+        chained: false,
     }
+}
+
+/// The same with chains of segments.
+fn of_chains(seed: u64) -> Setting {
+    let mut setting = Setting { chained: true, ..setting(seed) };
+    setting.cheats.push((Schedule::Teleport, 8));
+    setting
 }
 
 #[test]
@@ -37,6 +45,7 @@ fn cheats_last_as_long_as_the_formula_says_and_nobody_else_is_banned() {
         setting(1),
         Setting { verifiers: 3, friends: 0, ..setting(2) },
         Setting { verifiers: 3, friends: 1, ..setting(3) },
+        of_chains(4),
     ];
     for (setting, detected) in settings.iter().zip(run_all(&settings)) {
         assert_eq!(detected.false_bans, 0, "{setting:?}");

@@ -1,10 +1,11 @@
 //! What security costs: the full protocol, 5 % of all leaves audited, beside the same run with a plain mean and no
 //! audit; and what an audit and a verifier need, by the size of the model.
 //!
-//! `cargo run --release -p e2e --bin bench-price [-- SECONDS [experts]]`: so long each of the two runs has the processors, 150 s
-//! where nothing is said; with 0 only the latter is shown. With `experts` it compares rows of experts alone, in which few
-//! contribute, so that every contribution is audited and no update is applied before it was passed. Every process is this program again, as `muster` or, where the first
-//! argument is `verifier`, as `muster-verifier`. Both runs are there all the time and take turns of a second: while one
+//! `cargo run --release -p e2e --bin bench-price [-- SECONDS [experts | local]]`: so long each of the two runs has the
+//! processors, 150 s where nothing is said; with 0 only the latter is shown. With `experts` it compares rows of experts alone,
+//! in which few contribute, so that every contribution is audited and no update is applied before it was passed; with `local`
+//! local updates alone. Every process is this program again, as `muster` or, where the first argument is `verifier`, as
+//! `muster-verifier`. Both runs are there all the time and take turns of a second: while one
 //! goes on, the other is stopped, for the speed of a machine that others use too drifts by more than what is measured
 //! here. All processes of a run share this machine: its time for a round includes what its verifier computes.
 
@@ -93,6 +94,20 @@ const EXPERTS: Case = Case {
     rounds: 0,
 };
 
+/// 4 segments of 4 steps. An audit recomputes 2.5 segments on average (LOCAL-8), of 8 % of the contributions: 5 % of all steps.
+const LOCAL: Case = Case {
+    name: "1 M parameters, local updates, 16 steps of 1,024 tokens a node",
+    parameters: 1.0e6,
+    model: SMALL,
+    nodes: 4,
+    rows: 1,
+    leaves: 4,
+    drawn: 1,
+    settings: [LOCAL_FULL, LOCAL_PLAIN],
+    goal: 1.05,
+    rounds: 0,
+};
+
 const COMMON: &str = "[timers]\ncommit = 120.0\n";
 /// A fifth of all contributions, a quarter of the leaves each: 5 % of all leaves.
 const FULL: &str = "[retention]\ncontributions = 4\nstates = 6\n[admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n\
@@ -109,6 +124,14 @@ const EXPERTS_PLAIN: &str = "[experts]\ncolumns = 8\nactive = 2\nshared_hidden =
                              [admission]\nstart_nodes = 10\nstart_verifiers = 0\n\
                              [audit]\nshare = 0.0\nfinal_rounds = 0\n";
 
+const LOCAL_FULL: &str = "[local]\nsteps = 16\nsegment = 4\n\
+                          [retention]\ncontributions = 4\nstates = 6\n[admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n\
+                          [audit]\nshare = 0.08\nfinal_rounds = 0\n";
+const LOCAL_PLAIN: &str = "[local]\nsteps = 16\nsegment = 4\n\
+                           [retention]\ncontributions = 4\nstates = 6\n[aggregation]\nrule = \"mean\"\n\
+                           [admission]\nstart_nodes = 4\nstart_verifiers = 0\n\
+                           [audit]\nshare = 0.0\nfinal_rounds = 0\n";
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     match arguments.peek().and_then(|word| word.to_str()) {
@@ -120,12 +143,17 @@ fn main() -> ExitCode {
     }
     let seconds = arguments.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(150);
     let each = Duration::from_secs(seconds);
-    if arguments.next().is_some_and(|word| word == "experts") {
-        compare(&EXPERTS, each);
+    let alone = match arguments.next().as_ref().and_then(|word| word.to_str()) {
+        Some("experts") => Some(&EXPERTS),
+        Some("local") => Some(&LOCAL),
+        _ => None,
+    };
+    if let Some(case) = alone {
+        compare(case, each);
         return ExitCode::SUCCESS;
     }
     if seconds > 0 {
-        CASES.iter().for_each(|case| compare(case, each));
+        CASES.iter().chain([&LOCAL]).for_each(|case| compare(case, each));
     }
     let needs = |case: &Case| {
         let running = Running::begin(case, case.rounds, FULL, Beside::VerifierAndObserver);

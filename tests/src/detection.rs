@@ -2,8 +2,8 @@
 //!
 //! Who inspects whom, who is audited, which leaves are drawn, and what an audit finds is decided by the product's
 //! functions: inspectors, coins out of registered trees, selection, leaf draws, fingerprints, sums of tables, seals. Three
-//! things are surrogates, because no rule looks inside them: a leaf is sixteen integers (its first dither words) and costs
-//! no gradient, messages are not signed, and a verifier's work is a queue. A lie is the smallest one: one coefficient off
+//! things are surrogates, because no rule looks inside them: a leaf is sixteen integers (its first dither words, in a chain
+//! mixed with where it begins) and costs no gradient, messages are not signed, and a verifier's work is a queue. A lie is the smallest one: one coefficient off
 //! by one. Verdicts are not rechecked: a verifier in league with the cheats always passes them.
 //!
 //! Everything follows from the seed of the [`Setting`].
@@ -134,7 +134,7 @@ impl<'a> World<'a> {
         let round = facts.round;
         self.detected.audits += 1;
         let coin = verifier.coin(CoinKind::Leaf, round, slot as u16);
-        let audit = Audit { facts, slot, bad: member.bad(), false_sum: member.false_sum(self.setting) };
+        let audit = Audit { facts, slot, bad: member.bad(), schedule: member.schedule() };
         let finding = audit.finding(self.setting, &coin);
         // An audit is done after those that were drawn before it; its round is over first.
         let done = verifier.free.max(f64::from(round.0) + 1.0) + service;

@@ -1,6 +1,7 @@
 //! Long simulations, and the tables of `spec/harm.md`.
 //!
-//! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits;
+//! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits
+//!   of leaves, and a million of segments;
 //! - `simulate attack NAME … [--nodes N] [--rounds N] [--from N] [--seed N] [--rule NAME] [--verifiers N] [--share F]`:
 //!   one run with these cheats, of a mixture where one of them is on experts;
 //! - `simulate cases [--seeds N] [--first N]`: whether any audit is lost where everybody fails at random, the steward is
@@ -52,9 +53,13 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
             let seed = taken(&mut arguments, "--seed", 1)?;
             let rounds = taken(&mut arguments, "--rounds", detection::ROUNDS)?;
             nothing_left(&arguments)?;
-            let (text, good) = detection::report(seed, rounds);
-            print!("{text}");
-            Ok(good)
+            let mut all = true;
+            for chained in [false, true] {
+                let (text, good) = detection::report(seed, rounds, chained);
+                println!("{text}");
+                all &= good;
+            }
+            Ok(all)
         }
         "attack" => attack(arguments),
         "cases" => {

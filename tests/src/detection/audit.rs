@@ -1,4 +1,4 @@
-//! One audit by the product's functions, on leaves of sixteen integers.
+//! One audit by the product's functions, on leaves or segments of sixteen integers.
 
 use muster_core::assign;
 use muster_core::coins::{Coin, draw};
@@ -10,10 +10,14 @@ use muster_core::messages::audit::{
 };
 use muster_core::sketch::{self, Probe, Sketch, Sketcher};
 
+use super::schedule::Schedule;
 use super::setting::{Setting, digest};
 
 /// Coefficients of a surrogate leaf.
 const LENGTH: usize = 16;
+
+/// A leaf, or a segment of a chain: its integers and its loss.
+type Surrogate = ([i32; LENGTH], i64);
 
 /// What is public of a round.
 pub(super) struct RoundFacts {
@@ -37,12 +41,27 @@ impl RoundFacts {
         }
     }
 
-    /// What a leaf is, and its loss.
-    fn leaf(&self, slot: usize, position: u32) -> ([i32; LENGTH], i64) {
+    /// What a leaf is, and its loss. In a chain both depend on every integer of `start`.
+    fn leaf(&self, slot: usize, position: u32, start: &[i32; LENGTH]) -> Surrogate {
         let leaf: Leaf = assign::leaf(Slot(slot as u16), self.seats, position);
         let mut words = [0; LENGTH];
         Dither::new(&self.seed, leaf).fill(&mut words);
+        let from = start.iter().fold(0u32, |from, place| (from ^ *place as u32).wrapping_mul(0x9e37_79b9));
+        let words = words.map(|word| word ^ from);
         (words.map(|word| (word >> 20) as i32 - 2048), i64::from(words[0] >> 8))
+    }
+
+    /// The first leaves of a slot, as they should be.
+    fn leaves(&self, slot: usize, count: u32, chained: bool) -> Vec<Surrogate> {
+        let mut place = [0; LENGTH];
+        let leaves = (0..count).map(|position| {
+            let leaf = self.leaf(slot, position, &place);
+            if chained {
+                step(&mut place, &leaf.0);
+            }
+            leaf
+        });
+        leaves.collect()
     }
 
     fn sketch(&self, q: &[i32]) -> Sketch {
@@ -51,7 +70,7 @@ impl RoundFacts {
         Sketch::Fingerprint(sketcher.finish())
     }
 
-    fn row(&self, leaf: &([i32; LENGTH], i64)) -> TableRow {
+    fn row(&self, leaf: &Surrogate) -> TableRow {
         let (q, loss) = leaf;
         TableRow { sketch: self.sketch(q), loss: *loss }
     }
@@ -63,22 +82,25 @@ pub(super) struct Audit<'a> {
     pub(super) slot: usize,
     /// Positions of the leaves that are bad.
     pub(super) bad: &'a [u32],
-    /// Whether the leaves are right and their sum is not.
-    pub(super) false_sum: bool,
+    /// How it cheats; `None` of an honest member.
+    pub(super) schedule: Option<Schedule>,
 }
 
 impl Audit<'_> {
     /// What it finds: the steps of `spec/audit.md` without signatures.
     pub(super) fn finding(&self, setting: &Setting, coin: &Coin) -> Option<FindingKind> {
-        let (rows, total, loss) = self.table(setting.leaves);
+        let (rows, total, loss) = self.table(setting);
         let salt = Hasher::new(Domain::TABLE).value(&self.facts.freeze).value(&(self.slot as u64)).finish().0;
         let seal = table_seal(&salt, &rows);
         let positions = draw(coin, &self.facts.freeze, &seal, setting.leaves, setting.drawn);
-        let recomputed = positions.iter().map(|position| LeafResult {
-            position: *position,
-            row: self.facts.row(&self.facts.leaf(self.slot, *position)),
-        });
-        let results = Results::new(recomputed.collect()).expect("at most 32 are drawn");
+        // LOCAL-8: all segments before a drawn one as well.
+        let last = positions.iter().max().map_or(0, |last| last + 1);
+        let right = self.facts.leaves(self.slot, last, setting.chained);
+        let result = |position: &u32| {
+            Some(LeafResult { position: *position, row: self.facts.row(right.get(*position as usize)?) })
+        };
+        let results =
+            Results::new(positions.iter().filter_map(result).collect()).expect("at most 32 are drawn");
         let sealed = results_seal(&salt, &results);
         let (sketch, losses) = Probe::exact(&self.facts.freeze).sum(&rows);
         // The member opens its table only now, to these results.
@@ -93,20 +115,42 @@ impl Audit<'_> {
     }
 
     /// What the member says of each leaf, what it committed to, and the loss.
-    fn table(&self, leaves: u32) -> (Rows, [i32; LENGTH], i64) {
-        let mut total = [0; LENGTH];
-        let mut loss = 0;
-        let rows = (0..leaves).map(|position| {
-            let mut leaf = self.facts.leaf(self.slot, position);
-            let bad = self.bad.contains(&position);
+    fn table(&self, setting: &Setting) -> (Rows, [i32; LENGTH], i64) {
+        let false_sum = self.schedule == Some(Schedule::FalseSum);
+        let mut said = self.facts.leaves(self.slot, setting.leaves, setting.chained);
+        if self.schedule == Some(Schedule::Teleport) {
+            self.go_on(&mut said);
+        } else if !false_sum {
             // The smallest lie there is.
-            leaf.0[position as usize % LENGTH] += i32::from(bad && !self.false_sum);
-            total.iter_mut().zip(&leaf.0).for_each(|(sum, value)| *sum += value);
-            loss += leaf.1;
-            self.facts.row(&leaf)
-        });
-        let rows = Rows::new(rows.collect()).expect("at most 256 leaves");
-        total[0] += i32::from(self.false_sum && !self.bad.is_empty());
+            self.bad.iter().for_each(|position| said[*position as usize].0[*position as usize % LENGTH] += 1);
+        }
+        let (mut total, mut loss) = ([0; LENGTH], 0);
+        for (q, own) in &said {
+            step(&mut total, q);
+            loss += own;
+        }
+        let rows =
+            Rows::new(said.iter().map(|leaf| self.facts.row(leaf)).collect()).expect("at most 256 leaves");
+        total[0] += i32::from(false_sum && !self.bad.is_empty());
         (rows, total, loss)
     }
+
+    /// Lies in the first bad segment, and computes the later ones from there.
+    fn go_on(&self, said: &mut [Surrogate]) {
+        let Some(first) = self.bad.first() else { return };
+        let mut place = [0; LENGTH];
+        for (position, segment) in (0..).zip(said) {
+            if position > *first {
+                *segment = self.facts.leaf(self.slot, position, &place);
+            } else if position == *first {
+                segment.0[0] += 1;
+            }
+            step(&mut place, &segment.0);
+        }
+    }
+}
+
+/// Goes on by a leaf.
+fn step(place: &mut [i32; LENGTH], by: &[i32; LENGTH]) {
+    place.iter_mut().zip(by).for_each(|(sum, value)| *sum += value);
 }

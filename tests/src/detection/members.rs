@@ -58,8 +58,8 @@ impl Member {
         &self.bad
     }
 
-    pub(super) fn false_sum(&self, setting: &Setting) -> bool {
-        self.kind.is_some_and(|kind| setting.cheats[kind].0 == Schedule::FalseSum)
+    pub(super) fn schedule(&self) -> Option<Schedule> {
+        self.schedule
     }
 
     /// Decides what to do in a round.
@@ -81,6 +81,9 @@ impl Member {
         match schedule {
             Schedule::Drip | Schedule::Slow(_) => {
                 self.bad.push(below(self.random.next_u64(), u64::from(leaves)) as u32);
+            }
+            Schedule::Teleport => {
+                self.bad.extend(below(self.random.next_u64(), u64::from(leaves)) as u32..leaves);
             }
             Schedule::Random(ppm) => {
                 let random = &mut self.random;

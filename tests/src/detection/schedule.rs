@@ -15,6 +15,8 @@ pub enum Schedule {
     OnceAndGone,
     /// True leaves and a false sum, in every round.
     FalseSum,
+    /// Of a chain one false segment in every round, after which it goes on truly: none of the later ones is right.
+    Teleport,
 }
 
 impl Schedule {
@@ -27,6 +29,7 @@ impl Schedule {
             Self::Random(ppm) => format!("each leaf with probability {}", f64::from(ppm) / 1e6),
             Self::OnceAndGone => "all leaves once, then gone".into(),
             Self::FalseSum => "true leaves, false sum".into(),
+            Self::Teleport => "one false segment each round, gone on from".into(),
         }
     }
 
@@ -34,6 +37,7 @@ impl Schedule {
     pub(super) fn distribution(self, leaves: u32) -> Vec<(u32, f64)> {
         match self {
             Self::Drip | Self::Slow(_) => vec![(1, 1.0)],
+            Self::Teleport => (1..=leaves).map(|bad| (bad, 1.0 / f64::from(leaves))).collect(),
             Self::Burst(_) | Self::OnceAndGone | Self::FalseSum => vec![(leaves, 1.0)],
             Self::Random(ppm) => {
                 let q = f64::from(ppm) / 1e6;
@@ -58,7 +62,7 @@ impl Schedule {
     /// Whether it acts in this round of its life.
     pub(super) fn acts(self, age: u32) -> bool {
         match self {
-            Self::Drip | Self::Random(_) | Self::FalseSum => true,
+            Self::Drip | Self::Random(_) | Self::FalseSum | Self::Teleport => true,
             Self::Slow(every) | Self::Burst(every) => age.is_multiple_of(every),
             Self::OnceAndGone => age == 0,
         }

@@ -32,6 +32,8 @@ pub struct Setting {
     /// Rounds from the one in which an audit is done to the first one without the convict, at least 1: verdict, second
     /// opinion, the steward's own execution, ban.
     pub latency: u32,
+    /// Whether leaves are segments of a chain, each of which begins where the one before it ends (LOCAL-8).
+    pub chained: bool,
 }
 
 impl Setting {
