@@ -701,6 +701,7 @@ PERMITTED = [
     ("sound, local updates", "MANIFEST-17", "", locally()),
     ("sound, local updates at their limits", "MANIFEST-17", "",
      locally(steps=65_536, segment=1024, moments_every=1 << 16, outer_rate=bits(16.0), outer_momentum=bits(0.0), leaves=64)),
+    ("sound, a delay", "MANIFEST-2", "", {"delay": 1, "audit.final_rounds": 4}),
     ("sound, one step", "MANIFEST-17", "", locally(steps=1, segment=1, moments_every=1, leaves=1)),
     ("sound, with tolerance", "TOL-5", "", {"profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
     ("sound, one window", "MANIFEST-6", "", {"data.bytes": 33}),
@@ -711,7 +712,8 @@ PERMITTED.append(("sound, as many rounds as there may be", "MANIFEST-13", "who a
                   {**UNAUDITED, "training.rounds": 1 << 24}))
 REFUSED = [
     ("another version", "MANIFEST-2", "rules that nobody here knows", {"version": 2}),
-    ("a delay", "MANIFEST-2", "reserved", {"delay": 1}),
+    ("a long delay", "MANIFEST-2", "", {"delay": 2, "audit.final_rounds": 4}),
+    ("a delay of rows", "MANIFEST-2", "units of rows that wait for each other", {"delay": 1, "audit.final_rounds": 4, "data.router": routed(2), "model.family": mixed(rows=2)}),
     ("groups", "MANIFEST-2", "reserved", {"groups": 1}),
     ("no segment", "MANIFEST-17", "division by zero", locally(segment=0)),
     ("a long segment", "MANIFEST-17", "an audit that takes as long as a round", locally(steps=2050, segment=1025, leaves=2)),
@@ -813,6 +815,7 @@ REFUSED = [
     ("more audits than contributions", "MANIFEST-10", "", {"audit.share_ppm": 10**6 + 1}),
     ("an audit of nothing", "MANIFEST-10", "", {"audit.leaves": 0}),
     ("coins of the round", "MANIFEST-10", "coins that are chosen after what they draw", {"audit.coin_lead": 0}),
+    ("audits of what is forgotten with a delay", "MANIFEST-10", "", {"delay": 1, "audit.final_rounds": 7}),
     ("audits of what is forgotten", "MANIFEST-10", "the end waits for what nobody can answer", {"audit.final_rounds": 8}),
     ("a timer of zero", "MANIFEST-10", "", {"timers.part": 0}),
     ("nobody to start with", "MANIFEST-11", "", {"admission.start_nodes": 0}),

@@ -11,7 +11,7 @@ def faults(m):
     """MANIFEST-1: the broken rules, each with the field that a refusal names."""
     rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + profile(m) + tolerance(m)
     rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"], m["training"]["grid_bits"])
-    rules += audit(m["audit"], m["retention"], m["timers"]) + admission(m["admission"], m["audit"])
+    rules += audit(m["audit"], m["retention"], m["timers"], m["delay"]) + admission(m["admission"], m["audit"])
     rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + held(m) + router(m) + local(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
 
@@ -27,8 +27,9 @@ def among(rule, section, values, **bounds):
 
 def reserved(m):
     """MANIFEST-2"""
-    fields = {"version": 1, "delay": 0, "groups": 0}
-    return [("MANIFEST-2", field, m[field] == value) for field, value in fields.items()]
+    rows = m["model"]["family"].get("Mixture", {"rows": 1})["rows"]
+    return [("MANIFEST-2", "version", m["version"] == 1), ("MANIFEST-2", "delay", m["delay"] <= int(rows == 1)),
+            ("MANIFEST-2", "groups", m["groups"] == 0)]
 
 
 def model(m):
@@ -83,7 +84,7 @@ def held(m):
     """MANIFEST-16"""
     of = m["model"]["family"].get("Mixture")
     kept = m["retention"]
-    window = max(1, min(kept["contributions"], kept["states"] - 1))
+    window = max(1, min(kept["contributions"], kept["states"] - 1 - m["delay"]))
     return [("MANIFEST-16", "experts.held", of["held"] == 0 or of["held"] < of["few"]),
             ("MANIFEST-16", "experts.lag", of["held"] == 0 or of["lag"] > window),
             ("MANIFEST-16", "experts.lag", of["lag"] <= kept["contributions"])] if of else []
@@ -173,12 +174,12 @@ def aggregation(a, grid_bits):
         replicas=(1, 2), result_bits=(0, grid_bits))
 
 
-def audit(a, kept, timers):
+def audit(a, kept, timers, delay):
     """MANIFEST-10"""
-    last = a["final_rounds"] <= kept["contributions"] and a["final_rounds"] < kept["states"]
+    last = a["final_rounds"] <= kept["contributions"] and a["final_rounds"] < kept["states"] - delay
     rules = among("MANIFEST-10", "audit", a, share_ppm=(0, MILLION), recheck_ppm=(0, MILLION), blocks_ppm=(0, MILLION), leaves=(1, 32),
                   coin_lead=(1, U32))
-    rules += among("MANIFEST-10", "retention", kept, states=(2, U32)) + [("MANIFEST-10", "audit.final_rounds", last)]
+    rules += among("MANIFEST-10", "retention", kept, states=(2 + delay, U32)) + [("MANIFEST-10", "audit.final_rounds", last)]
     return rules + [("MANIFEST-10", f"timers.{name}", wait > 0) for name, wait in timers.items()]
 
 

@@ -117,6 +117,22 @@ fn each_attack_on_local_updates_is_blamed_on_its_author_alone() {
     });
 }
 
+/// ROUND-28: each attack in a run whose updates come a round late.
+#[test]
+fn each_attack_is_blamed_on_its_author_alone_where_updates_come_late() {
+    let played = |attack: &&Attack| !attack.wants_calls() && !attack.wants_experts() && !attack.wants_local();
+    let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().filter(played).copied()).collect();
+    in_parallel(&jobs, |(seed, attack)| {
+        let plan = watched(*seed, 10, cast(4, &[*attack], FROM, *seed));
+        let change = |manifest: &mut Manifest| {
+            all_blocks(manifest);
+            manifest.delay = 1;
+        };
+        let report = Sim::new(Plan { change, ..plan }).finish();
+        judge_among(4)(&report, attack, &format!("{} with a delay", attack.name));
+    });
+}
+
 /// Whether one cheat might have nothing to reduce in a short run: a model of few blocks has fewer parts than nodes.
 fn seldom(attack: &Attack, nodes: usize) -> bool {
     let reduces = matches!(attack.betrayal.wrong, Wrong::Part | Wrong::Block) || attack.name == "twice";

@@ -1,4 +1,5 @@
-//! Runs of local updates, as real processes: members take steps of their own, and every one of them can be recomputed.
+//! Runs whose members wait less for each other, as real processes: they take steps of their own, or compute while values travel.
+//! All of it can be recomputed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -59,6 +60,29 @@ fn nodes_that_take_steps_of_their_own_train_as_one_process_would() {
     all_agree(&Run::packed(programs!(), &settings(8, 3, 1, ""), None), 3, 1);
 }
 
+/// The same run with updates that come a round late.
+fn overlapped(settings: &str) -> String {
+    settings.replace("leaf_windows = 1\n", "leaf_windows = 1\noverlap = true\n")
+}
+
+/// A run that exchanges gradients.
+fn of_gradients(settings: &str) -> String {
+    settings.replace("[local]\nsteps = 8\nsegment = 2\n", "leaves = 6\n")
+}
+
+#[test]
+fn round_28_updates_that_come_late_are_those_that_one_process_makes() {
+    let settings = overlapped(&settings(10, 3, 1, ""));
+    for settings in [of_gradients(&settings), settings] {
+        let run = Run::packed(programs!(), &settings, None);
+        all_agree(&run, 3, 1);
+        // ROUND-29: with nobody who comes or goes all rounds but the first are foreseen.
+        for name in names("node", 3) {
+            assert_eq!(run.result(&name)["rounds_ahead"], 9, "{name}");
+        }
+    }
+}
+
 #[test]
 fn trunk_and_row_are_one_local_state() {
     all_agree(&Run::routed(programs!(), &of_rows(10, 6, 1, "held = 0\nlag = 0\n"), None, 2), 6, 1);
@@ -72,13 +96,22 @@ fn updates_of_rows_of_few_wait_as_without_local_updates() {
 /// Cheats that lie about steps, beside honest nodes of which one is killed again and again; a late node comes, too.
 #[test]
 fn cheats_are_banned_while_members_are_killed_and_a_node_comes_late() {
-    let run = Run::packed(programs!(), &settings(60, 6, 1, "[rollback]\nlimit = 0.5\n"), None);
+    cheats_are_banned(&settings(60, 6, 1, "[rollback]\nlimit = 0.5\n"), ["teleport", "poison-moments"]);
+}
+
+#[test]
+fn cheats_are_banned_where_updates_come_late() {
+    let settings = overlapped(&of_gradients(&settings(60, 6, 1, "[rollback]\nlimit = 0.5\n")));
+    cheats_are_banned(&settings, ["stale", "flip"]);
+}
+
+fn cheats_are_banned(settings: &str, attacks: [&str; 2]) {
+    let run = Run::packed(programs!(), settings, None);
     let mut steward = run.host();
     let mut watcher = run.watch("verifier", &run.invite("verifier", 1));
     let invitation = run.invite("node", 7);
     let mut honest: Vec<Process> =
         names("node", 4).iter().map(|name| run.join(name, &invitation, &[])).collect();
-    let attacks = ["teleport", "poison-moments"];
     let mut cheats: Vec<Process> =
         attacks.iter().map(|name| run.attack(name, name, 5, &invitation)).collect();
     for round in [6, 7, 9, 12] {

@@ -1,5 +1,6 @@
 //! The volunteer's side: compute leaves, exchange parts, reduce, answer audits.
 
+mod ahead;
 pub mod bench;
 mod calls;
 mod check;

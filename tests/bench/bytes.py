@@ -22,10 +22,8 @@ import sys
 import tempfile
 
 import environment
-from corpus import corpus, written
+from corpus import SHAPES, corpus, written
 
-SHAPES = {"demo": dict(width=128, layers=3, heads=4, key_value_heads=4, hidden=344, sequence=128, initial_scale=0.08),
-          "large": dict(width=256, layers=6, heads=4, key_value_heads=4, hidden=688, sequence=128, initial_scale=0.06)}
 RATES = {("demo", False): 0.006, ("large", False): 0.003, ("demo", True): 0.004, ("large", True): 0.002}
 MEMBERS = 4
 

@@ -1,4 +1,4 @@
-"""Text that is on every machine that has built Muster, and settings as a file has them.
+"""Text that is on every machine that has built Muster, shapes of models, and settings as a file has them.
 
 The text are the Rust sources of the crates of `Cargo.lock` that cargo has unpacked, and the library of the Python that runs the
 script, half of each. Whole crates and modules are held out.
@@ -14,6 +14,9 @@ import environment
 
 HELD_OUT_CRATES = ("bytes", "indexmap", "snow", "toml_edit", "redb")
 LARGEST_FILE = 100_000
+# Of models: the demo's with 0.6 M parameters, and one with 5 M.
+SHAPES = {"demo": dict(width=128, layers=3, heads=4, key_value_heads=4, hidden=344, sequence=128, initial_scale=0.08),
+          "large": dict(width=256, layers=6, heads=4, key_value_heads=4, hidden=688, sequence=128, initial_scale=0.06)}
 
 
 def crates():

@@ -4,6 +4,7 @@
     python3 tests/bench/diloco.py                    # three seeds: half an hour on two processors
     python3 tests/bench/diloco.py --quick            # whether all works
     python3 tests/bench/diloco.py --steps 64 --rounds 30
+    python3 tests/bench/diloco.py --model large --rounds 30 --seeds 1
 
 `bench-train` trains with the arithmetic, the robust rule and the update of a run of local updates, in one process without a
 network; then a run that exchanges gradients, of as many rounds with as many leaves, which sends as many bytes or more. DiLoCo
@@ -35,19 +36,21 @@ import numpy
 import torch
 
 import networks
-from corpus import corpus, written
+from corpus import SHAPES, corpus, written
 
-SHAPE = dict(width=128, layers=3, heads=4, key_value_heads=4, hidden=344, sequence=128, initial_scale=0.08)
 OPTIMISER = dict(schedule="cosine", beta1=0.9, beta2=0.99, weight_decay=0.05, clip_norm=1.0)
 OUTER = dict(outer_rate=0.7, outer_momentum=0.9)
 # What each chooses from; so few updates as one a round want larger steps.
 RATES = {"local updates": (0.002, 0.004, 0.008), "DiLoCo in PyTorch": (0.001, 0.002, 0.004), "one update a round": (0.003, 0.006, 0.012)}
+# How much smaller they are for each model.
+SMALLER = {"demo": 1, "large": 2}
 WINDOWS = 4
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few rounds of one seed, without judging")
+    parser.add_argument("--model", choices=SHAPES, default="demo", help="0.6 or 5 M parameters")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--steps", type=int, default=16, help="local steps of a round")
     parser.add_argument("--members", type=int, default=4)
@@ -71,7 +74,7 @@ def warmup(arguments):
 def settings(arguments, local, rate):
     training = {"rounds": arguments.rounds, "leaf_windows": WINDOWS, "grid_bits": arguments.grid_bits,
                 "leaves": arguments.members * arguments.steps}
-    tables = {"model": SHAPE, "training": training, "optimiser": {**OPTIMISER, "rate": rate, "minimum_rate": rate / 10,
+    tables = {"model": SHAPES[arguments.model], "training": training, "optimiser": {**OPTIMISER, "rate": rate, "minimum_rate": rate / 10,
                                                                 "warmup": warmup(arguments)},
               "admission": {"start_nodes": 1, "start_verifiers": 0}, "audit": {"share": 0.0, "final_rounds": 0}}
     if local:
@@ -97,15 +100,15 @@ class Peer:
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         self.arguments = arguments
-        self.shape = {**SHAPE, "vocabulary": 256, "tied": True, "rope_base": 10_000.0, "norm_epsilon": 1e-5}
+        self.shape = {**SHAPES[arguments.model], "vocabulary": 256, "tied": True, "rope_base": 10_000.0, "norm_epsilon": 1e-5}
         self.text, self.held_out = (torch.from_numpy(numpy.fromfile(folder / name, dtype=numpy.uint8)).long()
                                     for name in ("train", "held-out"))
         self.network = networks.Decoder(self.shape)
-        bound = math.sqrt(3) * SHAPE["initial_scale"]
+        bound = math.sqrt(3) * self.shape["initial_scale"]
         for name, tensor in self.network.named_parameters():
             if tensor.dim() > 1:
                 adds_up = name.endswith(("o_proj.weight", "down_proj.weight"))
-                torch.nn.init.uniform_(tensor, *(sign * bound / (math.sqrt(2 * SHAPE["layers"]) if adds_up else 1) for sign in (-1, 1)))
+                torch.nn.init.uniform_(tensor, *(sign * bound / (math.sqrt(2 * self.shape["layers"]) if adds_up else 1) for sign in (-1, 1)))
         self.outer = torch.optim.SGD(self.network.parameters(), lr=OUTER["outer_rate"], momentum=OUTER["outer_momentum"], nesterov=True)
         self.members = [copy.deepcopy(self.network) for _ in range(arguments.members)]
         self.inner = [self.adam(member) for member in self.members]
@@ -117,7 +120,7 @@ class Peer:
         return torch.optim.AdamW(groups, lr=1.0, betas=(OPTIMISER["beta1"], OPTIMISER["beta2"]), eps=1e-8)
 
     def windows(self, starts, text):
-        length = SHAPE["sequence"]
+        length = self.shape["sequence"]
         return torch.stack([text[start : start + length + 1] for start in starts])
 
     def loss(self, member, windows):
@@ -134,7 +137,7 @@ class Peer:
             for group in inner.param_groups:
                 group["lr"] = rate(number, self.arguments)
             for _ in range(self.arguments.steps):
-                starts = SHAPE["sequence"] * torch.randint((len(self.text) - 1) // SHAPE["sequence"], (WINDOWS,))
+                starts = self.shape["sequence"] * torch.randint((len(self.text) - 1) // self.shape["sequence"], (WINDOWS,))
                 inner.zero_grad()
                 self.loss(member, self.windows(starts, self.text)).backward()
                 torch.nn.utils.clip_grad_norm_(member.parameters(), OPTIMISER["clip_norm"])
@@ -148,9 +151,10 @@ class Peer:
 
     @torch.no_grad()
     def evaluate(self, most=256):
-        count = (len(self.held_out) - 1) // SHAPE["sequence"]
+        length = self.shape["sequence"]
+        count = (len(self.held_out) - 1) // length
         taken = min(most, count)
-        starts = [SHAPE["sequence"] * (index * count // taken) for index in range(taken)]
+        starts = [length * (index * count // taken) for index in range(taken)]
         return statistics.mean(self.loss(self.network, self.windows(some, self.held_out)).item()
                                for some in (starts[i : i + 32] for i in range(0, taken, 32)))
 
@@ -179,14 +183,14 @@ def main():
     program = arguments.program or environment.build("bench-train")
     train_text, held_out = corpus(arguments.bytes)
     digest = hashlib.sha256(train_text + held_out).hexdigest()[:16]
-    tokens = arguments.rounds * arguments.members * arguments.steps * WINDOWS * SHAPE["sequence"]
+    tokens = arguments.rounds * arguments.members * arguments.steps * WINDOWS * SHAPES[arguments.model]["sequence"]
     print(f"{len(train_text) / 1e6:.1f} MB of text, digest {digest}; {arguments.members} members, {arguments.rounds} rounds of "
           f"{arguments.steps} steps, {tokens / 1e6:.1f} M tokens")
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         (folder / "train").write_bytes(train_text)
         (folder / "held-out").write_bytes(held_out)
-        shared = [f"--{name}={getattr(arguments, name)}" for name in ("rounds", "steps", "members")]
+        shared = [f"--{name}={getattr(arguments, name)}" for name in ("model", "rounds", "steps", "members")]
 
         def run(name, rate, seed):
             label = f"{name}, {rate}"
@@ -199,10 +203,11 @@ def main():
                            f"every={arguments.rounds}"]
             return last_line(label, seed, command)
 
+        rates_of = {name: [rate / SMALLER[arguments.model] for rate in rates] for name, rates in RATES.items()}
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            first = {(name, rate): pool.submit(run, name, rate, 0) for name, rates in RATES.items() for rate in rates}
+            first = {(name, rate): pool.submit(run, name, rate, 0) for name, rates in rates_of.items() for rate in rates}
             loss = {one: done.result()["held_out"] for one, done in first.items()}
-            best = {name: min(rates, key=lambda rate: loss[name, rate]) for name, rates in RATES.items()}
+            best = {name: min(rates, key=lambda rate: loss[name, rate]) for name, rates in rates_of.items()}
             others = {name: [pool.submit(run, name, rate, seed) for seed in range(1, arguments.seeds)] for name, rate in best.items()}
             found = {name: [first[name, best[name]].result(), *(done.result() for done in others[name])] for name in RATES}
     print(f"\n{'held-out loss, nats a byte':30} {'mean':>7} {'spread':>7}   bytes a parameter and round")

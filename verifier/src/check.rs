@@ -208,13 +208,14 @@ impl FolderWitness {
         })
     }
 
-    /// The state by re-executing the run, which a finished one allows.
-    fn replayed(&self) -> Result<State, String> {
+    /// The state with this root by re-executing the run, which a finished one allows; the one before the round where there is
+    /// none.
+    fn replayed(&self, root: &Digest) -> Result<State, String> {
         let archive = Archive::open(&self.folder).map_err(|error| error.to_string())?;
         let plan = Plan { threads: self.machine.threads, path: self.machine.path, sample: None };
         let mut replay = Replay::begin(&archive, &plan).map_err(|misuse| misuse.to_string())?;
         let bar = rounds_bar("replaying", u64::from(self.round.0));
-        while replay.ledger().next_round() < self.round {
+        while replay.ledger().next_round() < self.round && replay.ledger().state().root() != *root {
             let done = replay.round(&|| ()).map_err(|error| error.to_string())?;
             let done = done.ok_or_else(|| format!("the ledger ends before round {}", self.round))?;
             bar.set_position(u64::from(done.0) + 1);
@@ -231,7 +232,7 @@ impl FolderWitness {
         {
             return Some(state);
         }
-        let state = self.replayed().and_then(|state| {
+        let state = self.replayed(root).and_then(|state| {
             // The folder may be of another run, or of a steward with two ledgers.
             let right = state.root() == *root;
             if right {

@@ -14,6 +14,8 @@ pub struct ResultFile {
     leaves_counted: u64,
     final_state_root: String,
     rounds: u32,
+    /// Rounds whose leaves were computed before they began.
+    rounds_ahead: u64,
     bytes_sent: u64,
     seconds: BTreeMap<&'static str, f64>,
 }
@@ -24,7 +26,7 @@ impl ResultFile {
         id: MemberId,
         leaves_counted: u64,
         replica: &Replica,
-        bytes_sent: u64,
+        (bytes_sent, rounds_ahead): (u64, u64),
         stopwatch: &Stopwatch,
     ) -> Self {
         let seconds = Phase::ALL.into_iter().map(|phase| (phase.word(), stopwatch.seconds(phase)));
@@ -34,6 +36,7 @@ impl ResultFile {
             leaves_counted,
             final_state_root: format!("{:#}", replica.snapshot().0),
             rounds: replica.round().0,
+            rounds_ahead,
             bytes_sent,
             seconds: seconds.collect(),
         }

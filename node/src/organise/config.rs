@@ -154,8 +154,8 @@ impl Settings {
             retention: self.retention.plain(),
             rollback: self.rollback.checked()?,
             exchange,
+            delay: self.training.overlap.into(),
             // Reserved in the manifest; no other value is allowed yet.
-            delay: 0,
             groups: 0,
         };
         manifest.check()?;

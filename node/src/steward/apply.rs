@@ -24,6 +24,8 @@ pub(super) struct Applying {
     shards: Vec<ShardId>,
     /// The steps that are taken.
     steps: Vec<ShardStep>,
+    /// As [`Update::behind`].
+    behind: bool,
     wanted: Vec<WantedValues>,
     court: Arc<Court>,
     results: Results,
@@ -47,7 +49,8 @@ impl Applying {
         });
         let shards = view.open_shards(ledger.layout());
         let (round, steps, wanted) = (view.round(), view.shard_steps(), wanted.collect());
-        Some(Self { round, shards, steps, wanted, court, results })
+        let behind = view.is_behind();
+        Some(Self { round, shards, steps, behind, wanted, court, results })
     }
 
     /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
@@ -73,10 +76,10 @@ impl Applying {
 
     /// Writes the aggregate down and applies it, shard by shard: it is as large as all of them.
     fn apply(&self) -> Result<StateRoots, StoreError> {
-        let Self { round, shards, steps, court, .. } = self;
+        let Self { round, shards, steps, behind, court, .. } = self;
         let (home, layout) = (&court.home, &court.layout);
         // First: a restart takes this step again from the files.
-        home.save_update_by_shard(layout, *round, shards, steps, &|shard| self.shard(shard))?;
+        home.save_update_by_shard(layout, *round, shards, (steps, *behind), &|shard| self.shard(shard))?;
         // What has waited is on the disk alone; what is applied at once need not be read again.
         let updates = steps.iter().map(|step| {
             let at_once = self.shard(step.shard).filter(|_| step.round == *round);
@@ -92,7 +95,8 @@ impl Applying {
         };
         let named = |part: &WantedValues| (part.result.part, part.blocks.clone(), part.result.digest);
         let parts: Vec<_> = self.wanted.iter().filter(own).map(named).collect();
-        self.results.update(self.round, &parts, &[shard]).ok()
+        let update = self.results.update(self.round, &parts, &[shard]).ok()?;
+        Some(Update { behind: self.behind, ..update })
     }
 
     /// Fetches the values of all parts at once; returns the parts that are unavailable. An aggregator has as long to show
@@ -151,7 +155,8 @@ mod tests {
             let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
             let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
             let (shards, steps) = (vec![ShardId::TRUNK], vec![ShardStep { shard: ShardId::TRUNK, round }]);
-            let applying = Applying { round, shards, steps, wanted, court: court.clone(), results };
+            let applying =
+                Applying { round, shards, steps, behind: false, wanted, court: court.clone(), results };
             let applied = applying.run().await.unwrap();
             assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
             let after = court.replica.lock().unwrap().state().clone();

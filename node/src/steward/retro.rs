@@ -32,7 +32,7 @@ pub(super) struct ConvictRound {
     view: RoundView,
     convict: MemberId,
     commit: Option<Commit>,
-    /// Root of the state before the round.
+    /// Root of the state that its leaves are computed on.
     state: Digest,
     /// What it signed, with the inputs.
     parts: Vec<(Part, Evidence, PartInputs)>,
@@ -70,7 +70,7 @@ impl ConvictRound {
         let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
         let (round, shards) = (view.round(), view.open_shards(ledger.layout()));
         let kept_out = shards.into_iter().filter(|shard| !ledger.was_applied(round, *shard)).collect();
-        let (view, state) = (view.clone(), view.state().root());
+        let (view, state) = (view.clone(), view.base().root());
         Some(Self {
             view,
             convict: *convict,

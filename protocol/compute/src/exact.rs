@@ -89,7 +89,8 @@ impl Exact {
             let exponents = initial::exponents(self.kernels, manifest, gradient);
             for (id, range) in layout.path(row).zip(layout.shards()) {
                 if let Some(shard) = state.shard_mut(id) {
-                    shard.exponents.copy_from_slice(&exponents[range.tensors.clone()]);
+                    let own = &exponents[range.tensors.clone()];
+                    shard.exponents.chunks_mut(own.len()).for_each(|part| part.copy_from_slice(own));
                 }
             }
         }

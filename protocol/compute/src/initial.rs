@@ -19,7 +19,7 @@ const FALLBACK_EXPONENT: i16 = -20;
 /// Parameters drawn from the manifest, of as many rows as the run begins with; zero moments, exponents still 0.
 pub(crate) fn state(manifest: &Manifest) -> State {
     let key = Hasher::new(Domain::INITIAL).value(manifest).finish();
-    let (model, layout) = (&manifest.model, Layout::of(&manifest.model));
+    let (model, layout) = (&manifest.model, Layout::of_run(manifest));
     let path = layout.parameters();
     let mut drawn = draw(model, key, model.rows_after(0));
     let rows = drawn.split_off(path);
@@ -33,7 +33,7 @@ pub(crate) fn state(manifest: &Manifest) -> State {
 
 /// The same with these parameters of a path, which all rows begin with.
 pub(crate) fn from(manifest: &Manifest, parameters: Vec<f32>) -> State {
-    let path = State::initial(&Layout::of(&manifest.model), parameters);
+    let path = State::initial(&Layout::of_run(manifest), parameters);
     match manifest.model.rows_after(0) {
         1 => path,
         rows => path.branched((0..rows).map(Row)),

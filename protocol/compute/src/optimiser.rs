@@ -62,7 +62,13 @@ pub(crate) fn apply<W: Send>(
             continue;
         };
         let plan = ShardPlan::of(&layout, range);
-        let step = ShardUpdate { plan: &plan, values, present, late: update.late.contains(id) };
+        let step = ShardUpdate {
+            plan: &plan,
+            values,
+            present,
+            late: update.late.contains(id),
+            behind: update.behind,
+        };
         match rules.local {
             Some(local) => outer::apply_to_shard(kernels, workers, rules, local, shard, &step),
             None => apply_to_shard(kernels, workers, rules, shard, &step),
@@ -84,7 +90,7 @@ pub(crate) fn inner<W: Send>(
         let Some(ShardMut { shard, mut vectors, .. }) = state.shard_mut(id) else { continue };
         let plan = ShardPlan::of(&layout, range);
         let (present, values) = (vec![true; plan.blocks.len()], &gradient[range.coefficients.clone()]);
-        let step = ShardUpdate { plan: &plan, values, present: &present, late: false };
+        let step = ShardUpdate { plan: &plan, values, present: &present, late: false, behind: false };
         // A gradient is in real units.
         let units = vec![0; plan.tensors.len()];
         let stepped = Stepped { shard, exponents: &units, vectors: &mut vectors };
@@ -106,14 +112,14 @@ fn apply_to_shard<W: Send>(
     // After the step: aggregate and squares are in units of the old exponents. ROW-6: with a late step they stay, because
     // the row's other updates that wait are in these units as well.
     if !step.late {
-        next_exponents(step.plan, rules.grid_bits, &squares, exponents);
+        next_exponents(step, rules.grid_bits, &squares, exponents);
     }
 }
 
 /// A shard whose parameters and moments take a step.
 struct Stepped<'a, 'b> {
     shard: &'a mut Shard,
-    /// What values are in units of, tensor by tensor.
+    /// Grid exponents of its tensors ([`ShardUpdate::units`]).
     exponents: &'a [i16],
     vectors: &'a mut [&'b mut [f32]; 3],
 }
@@ -134,7 +140,8 @@ fn take_step<W: Send>(
     for (power, beta) in shard.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
         *power *= f64::from(beta.value());
     }
-    let norm = shard_norm(plan, exponents, &squares);
+    let units = step.units(exponents);
+    let norm = shard_norm(plan, units, &squares);
     let clip = clip_factor(f64::from(optimiser.clip_norm.value()), norm);
     let rate = learning_rate(optimiser, rounds, shard.step);
     let powers = shard.beta_powers;
@@ -143,7 +150,7 @@ fn take_step<W: Send>(
         let adam = step_of(optimiser, powers, [unit, rate, decay]);
         TensorStep { adam, rate, first_scale: (1.0 / (1.0 - powers[0])) as f32, decay: decay as f32 }
     };
-    let steps: Vec<TensorStep> = plan.tensors.iter().zip(exponents).map(of_tensor).collect();
+    let steps: Vec<TensorStep> = plan.tensors.iter().zip(units).map(of_tensor).collect();
     match optimiser.method {
         Method::AdamW => adam_blocks(kernels, workers, &steps, vectors, step),
         Method::Lamb => lamb::apply(kernels, workers, &steps, vectors, step),

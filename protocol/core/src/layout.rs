@@ -44,8 +44,8 @@ impl Tensor {
 /// How much of a model a shard is: whole tensors, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
 pub struct ShardSize {
-    /// Tensors.
-    pub tensors: usize,
+    /// Grid exponents: one for each tensor, or two (GRID-8).
+    pub exponents: usize,
     /// Coefficients.
     pub coefficients: usize,
 }
@@ -59,12 +59,14 @@ pub struct ShardRange {
     pub blocks: Range<usize>,
     /// Its coefficients in the flat vector.
     pub coefficients: Range<usize>,
+    /// Grid exponents that a state has of it: one for each tensor, or two (GRID-8).
+    pub exponents: usize,
 }
 
 impl ShardRange {
     /// How much of the model it is.
     pub fn size(&self) -> ShardSize {
-        ShardSize { tensors: self.tensors.len(), coefficients: self.coefficients.len() }
+        ShardSize { exponents: self.exponents, coefficients: self.coefficients.len() }
     }
 }
 
@@ -121,7 +123,10 @@ impl Layout {
     pub fn of_run(manifest: &Manifest) -> Self {
         // AGG-23. MANIFEST-9 keeps the second within the first.
         let step = manifest.training.grid_bits.saturating_sub(manifest.aggregation.result_bits);
-        let layout = Self { result_exponents: [step, 0], ..Self::of(&manifest.model) };
+        let mut layout = Self { result_exponents: [step, 0], ..Self::of(&manifest.model) };
+        if manifest.delay == 1 {
+            layout.shards.iter_mut().for_each(|shard| shard.exponents *= 2);
+        }
         if manifest.local().is_none() {
             return layout;
         }
@@ -153,6 +158,7 @@ impl Layout {
         let [tensors, blocks, coefficients] = last
             .map_or([0; 3], |last| [&last.tensors, &last.blocks, &last.coefficients].map(|range| range.end));
         self.shards.push(ShardRange {
+            exponents: self.tensors.len() - tensors,
             tensors: tensors..self.tensors.len(),
             blocks: blocks..self.blocks.len(),
             coefficients: coefficients..self.parameters(),

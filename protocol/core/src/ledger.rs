@@ -287,7 +287,10 @@ impl Ledger {
             return;
         }
         self.opened = Some(self.height);
-        let view = self.opened_with(seats);
+        // ROUND-28: while the round before went on, its state was the newest one.
+        let before = self.current().filter(|_| self.manifest.delay > 0 && matches!(body, Body::Outcome(_)));
+        let base = before.map_or(&self.state, RoundView::state).clone();
+        let view = self.opened_with(self.next_round, seats, base);
         // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left
         // out.
         let oldest = view.round().0.saturating_sub(self.manifest.retention.contributions.max(1));

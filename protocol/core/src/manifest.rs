@@ -65,7 +65,7 @@ wire! {
         pub retention: Retention,
         /// When the state goes back after a conviction.
         pub rollback: Rollback,
-        /// Reserved: rounds between a gradient's state and its use. 0.
+        /// Rounds between the state that leaves are computed on and the one that they change: 0, or 1 (ROUND-28).
         pub delay: u8,
         /// What members exchange in a round.
         pub exchange: Exchange,
@@ -198,8 +198,9 @@ impl Manifest {
     /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of.
     pub fn audit_window(&self) -> u32 {
         let retention = &self.retention;
-        // One of the kept states is the newest, which no finished round began with.
-        retention.contributions.min(retention.states.saturating_sub(1)).max(1)
+        // One of the kept states is the newest, which no finished round began with; with a delay the next one is of the round
+        // that is under way.
+        retention.contributions.min(retention.states.saturating_sub(1 + u32::from(self.delay))).max(1)
     }
 
     /// Rounds after which the run ends, however many of them were lost to rollbacks.

@@ -166,7 +166,7 @@ impl State {
         };
         Self {
             shards: layout.path(Row(0)).zip(layout.shards()).map(shard).collect(),
-            exponents: vec![0; layout.tensors().len()],
+            exponents: vec![0; layout.shards().iter().map(|shard| shard.exponents).sum()],
             parameters,
             first: zeros.clone(),
             second: zeros,
@@ -178,7 +178,7 @@ impl State {
         let (mut exponents, mut vectors) =
             (&*self.exponents, [&self.parameters, &self.first, &self.second].map(Vec::as_slice));
         self.shards.iter().map(move |Shard { id, step, beta_powers, size }| {
-            let exponents = exponents_hash(cut(&mut exponents, size.tensors));
+            let exponents = exponents_hash(cut(&mut exponents, size.exponents));
             let [parameters, first, second] =
                 vectors.each_mut().map(|vector| vector_root(cut(vector, size.coefficients)));
             // Bits, not numbers: nothing that is hashed depends on how a float is written.
@@ -209,12 +209,12 @@ impl State {
 
     /// Where a shard that it holds begins: tensors and coefficients before it.
     fn before(&self, id: ShardId) -> Option<ShardSize> {
-        let mut before = ShardSize { tensors: 0, coefficients: 0 };
+        let mut before = ShardSize { exponents: 0, coefficients: 0 };
         for shard in &self.shards {
             if shard.id == id {
                 return Some(before);
             }
-            before.tensors += shard.size.tensors;
+            before.exponents += shard.size.exponents;
             before.coefficients += shard.size.coefficients;
         }
         None
@@ -226,7 +226,7 @@ impl State {
         let slice = |of| part(of, before.coefficients, shard.size.coefficients);
         Some(ShardView {
             shard: *shard,
-            exponents: part(&self.exponents, before.tensors, shard.size.tensors),
+            exponents: part(&self.exponents, before.exponents, shard.size.exponents),
             vectors: [slice(&self.parameters), slice(&self.first), slice(&self.second)],
         })
     }
@@ -235,10 +235,10 @@ impl State {
     pub fn shard_mut(&mut self, id: ShardId) -> Option<ShardMut<'_>> {
         let before = self.before(id)?;
         let shard = self.shards.iter_mut().find(|shard| shard.id == id)?;
-        let ShardSize { tensors, coefficients } = shard.size;
+        let ShardSize { exponents, coefficients } = shard.size;
         let vectors = [&mut self.parameters, &mut self.first, &mut self.second];
         Some(ShardMut {
-            exponents: self.exponents.get_mut(before.tensors..before.tensors + tensors)?,
+            exponents: self.exponents.get_mut(before.exponents..before.exponents + exponents)?,
             vectors: vectors.map(|vector| {
                 vector.get_mut(before.coefficients..before.coefficients + coefficients).unwrap_or_default()
             }),
@@ -292,7 +292,7 @@ impl State {
     pub fn with_row(mut self, row: Row, parameters: &[f32]) -> Self {
         let Some(mut shard) = self.shards.get(1).copied() else { return self };
         shard = Shard { id: ShardId::of(row), step: 0, beta_powers: [1.0, 1.0], ..shard };
-        let (exponents, zeros) = (vec![0; shard.size.tensors], vec![0.0; parameters.len()]);
+        let (exponents, zeros) = (vec![0; shard.size.exponents], vec![0.0; parameters.len()]);
         self.push(ShardView { shard, exponents: &exponents, vectors: [parameters, &zeros, &zeros] });
         self
     }
@@ -300,7 +300,7 @@ impl State {
     /// Whether it has whole shards of a model, with moments: what an update takes for granted.
     pub fn is_whole(&self, layout: &Layout) -> bool {
         let sizes = || self.shards.iter().map(|shard| shard.size);
-        let tensors: usize = sizes().map(|size| size.tensors).sum();
+        let exponents: usize = sizes().map(|size| size.exponents).sum();
         let coefficients: usize = sizes().map(|size| size.coefficients).sum();
         let fits = |shard: &Shard| layout.shard(shard.id).is_some_and(|range| range.size() == shard.size);
         let vectors = [&self.parameters, &self.first, &self.second];
@@ -308,7 +308,7 @@ impl State {
             && self.shards.is_sorted_by(|a, b| a.id < b.id)
             && self.shards.iter().all(fits)
             && vectors.iter().all(|vector| vector.len() == coefficients)
-            && self.exponents.len() == tensors
+            && self.exponents.len() == exponents
     }
 }
 

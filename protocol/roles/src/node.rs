@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Row, Slot};
-use muster_core::ledger::{Ledger, Stage};
+use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::evidence::Evidence;
@@ -124,6 +124,9 @@ pub enum NodeEffect {
         /// Most leaves.
         quota: u32,
     },
+    /// Sum the leaves of this slot in the round that will follow, if it will be as foreseen: a [`NodeEffect::Compute`] of it finds
+    /// them done. Nothing comes back.
+    Foresee(Box<RoundView>, Slot),
     /// Write down that this freeze was seen, unless another one is written: [`NodeInput::EchoWritten`].
     WriteEcho(Round, Digest),
     /// Have the contribution at hand to deliver these parts: [`NodeInput::Prepared`].
@@ -229,6 +232,8 @@ pub struct Node {
     applied: bool,
     /// The height at which it last said that it is back, unless that was refused.
     back: Option<Height>,
+    /// The newest round that was foreseen.
+    foreseen: Option<Round>,
     /// The row that it has said it holds, unless that was refused.
     ready: Option<Row>,
     dismissal: Option<Dismissal>,
@@ -260,6 +265,7 @@ impl Node {
             followed: false,
             applied: false,
             back: None,
+            foreseen: None,
             ready: None,
             dismissal: None,
             leaving: None,
@@ -363,6 +369,7 @@ impl Node {
                 return;
             }
             self.effects.extend(self.checks.due(&self.ledger).map(NodeEffect::Compare));
+            self.foresee();
         }
         if let Some(ban) = self.served_out() {
             return self.end(MembershipEnd::Banned(ban));

@@ -136,13 +136,13 @@ impl OfferFile {
     pub fn read(&self, shard: ShardId, vector: StateVector, values: Range<usize>) -> Result<Vec<u8>> {
         let absent = || StoreError::refused(&self.path, "holds no such values", "ask for others");
         let mut held = self.header.shards.iter();
-        let mut before = ShardSize { tensors: 0, coefficients: 0 };
+        let mut before = ShardSize { exponents: 0, coefficients: 0 };
         let size = loop {
             let (id, size) = held.next().ok_or_else(absent)?;
             if *id == shard {
                 break size;
             }
-            before.tensors += size.tensors;
+            before.exponents += size.exponents;
             before.coefficients += size.coefficients;
         };
         if values.start > values.end || values.end > vector.values(*size) {
@@ -150,7 +150,7 @@ impl OfferFile {
         }
         let Some(place) = VECTORS.iter().position(|held| *held == vector) else {
             let exponents =
-                self.header.exponents.get(before.tensors + values.start..before.tensors + values.end);
+                self.header.exponents.get(before.exponents + values.start..before.exponents + values.end);
             return Ok(exponents.ok_or_else(absent)?.iter().flat_map(|value| value.to_le_bytes()).collect());
         };
         let first = place as u64 * self.header.values + (before.coefficients + values.start) as u64;
@@ -177,7 +177,7 @@ mod tests {
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
         let shard = |id, coefficients| {
-            let size = ShardSize { tensors: 2, coefficients };
+            let size = ShardSize { exponents: 2, coefficients };
             Shard { id: ShardId(id), step: 7, beta_powers: [0.5, 0.25], size }
         };
         State {

@@ -186,7 +186,7 @@ mod tests {
 
     fn row(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
-        let size = ShardSize { tensors: 2, coefficients: values };
+        let size = ShardSize { exponents: 2, coefficients: values };
         let shard = Shard { id: ShardId(1), step: 7, beta_powers: [0.5, 0.25], size };
         let (shards, exponents) = (vec![shard], vec![-12, 9]);
         State { shards, exponents, parameters: reals(0.25), first: reals(0.5), second: reals(1.0) }

@@ -144,7 +144,7 @@ impl Home {
             return Ok((state, Rows::new(), roots));
         }
         let (mut memory, mut rows) = (State::default(), Rows::new());
-        let mut before = ShardSize { tensors: 0, coefficients: 0 };
+        let mut before = ShardSize { exponents: 0, coefficients: 0 };
         for (id, size) in &header.shards {
             let state = read_shard(&mut file, &header, begin, *id, before).map_err(io)?;
             let roots = header.roots.shard(*id).filter(|roots| state.roots().shards.first() == Some(*roots));
@@ -153,7 +153,7 @@ impl Home {
                 Some(row) if id.row().is_some() => drop(rows.insert(*id, files.put(row, roots)?)),
                 _ => memory = state,
             }
-            before.tensors += size.tensors;
+            before.exponents += size.exponents;
             before.coefficients += size.coefficients;
         }
         Ok((memory, rows, header.roots))
@@ -315,7 +315,7 @@ fn read_shard(
     let size = header.shards.iter().find(|(held, _)| *held == id).map(|(_, size)| *size);
     let shard = size.and_then(|size| Some(header.roots.shard(id)?.shard(id, size)));
     let shard = shard.ok_or_else(|| damaged("its header has a shard without roots"))?;
-    let exponents = header.exponents.get(before.tensors..before.tensors + shard.size.tensors);
+    let exponents = header.exponents.get(before.exponents..before.exponents + shard.size.exponents);
     let exponents = exponents.ok_or_else(|| damaged("its header lacks exponents"))?.to_vec();
     let mut vector = |place: u64| {
         file.seek(SeekFrom::Start(begin + 4 * (place * header.values + before.coefficients as u64)))?;
@@ -335,7 +335,7 @@ mod tests {
 
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
-        let size = |coefficients| ShardSize { tensors: 1, coefficients };
+        let size = |coefficients| ShardSize { exponents: 1, coefficients };
         let shard = |id, step, size| Shard { id: ShardId(id), step, beta_powers: [0.478_296_9, 0.993], size };
         State {
             shards: vec![shard(0, 7, size(values / 3)), shard(1, 6, size(values - values / 3))],

@@ -37,12 +37,14 @@ impl Home {
         update: &Update,
         steps: &[ShardStep],
     ) -> Result<()> {
-        self.write_update(layout, round, &update.shards, steps, &|id, take| {
+        let head = Head { steps: steps.to_vec(), behind: update.behind, shards: Vec::new() };
+        self.write_update(layout, round, head, &update.shards, &|id, take| {
             update.shard(layout, id).map(|(values, present)| take(values, present))
         })
     }
 
-    /// The same of an aggregate that is made shard by shard, with these shards. Each is asked for twice.
+    /// The same of an aggregate that is made shard by shard, with these shards. Each is asked for twice. `behind` is that of all
+    /// of them.
     ///
     /// # Errors
     /// [`crate::error::Kind::Refused`] when one does not come; as [`Self::save_update`].
@@ -51,10 +53,11 @@ impl Home {
         layout: &Layout,
         round: Round,
         shards: &[ShardId],
-        steps: &[ShardStep],
+        (steps, behind): (&[ShardStep], bool),
         shard: &dyn Fn(ShardId) -> Option<Update>,
     ) -> Result<()> {
-        self.write_update(layout, round, shards, steps, &|id, take| {
+        let head = Head { steps: steps.to_vec(), behind, shards: Vec::new() };
+        self.write_update(layout, round, head, shards, &|id, take| {
             let own = shard(id).filter(|own| own.shards == [id] && own.fits(layout))?;
             Some(take(&own.values, &own.present))
         })
@@ -64,12 +67,11 @@ impl Home {
         &self,
         layout: &Layout,
         round: Round,
+        mut head: Head,
         shards: &[ShardId],
-        steps: &[ShardStep],
         shard: &dyn Fn(ShardId, Take<'_>) -> Option<io::Result<()>>,
     ) -> Result<()> {
         let path = self.update_path(round);
-        let mut head = Head { steps: steps.to_vec(), shards: Vec::with_capacity(shards.len()) };
         for id in shards {
             let mut sum = None;
             let _ = shard(*id, &mut |values, present| {
@@ -192,10 +194,12 @@ fn checksum(round: Round, values: &[f32], present: &[bool]) -> Digest {
     sum.bulk(&marks(present)).finish()
 }
 
-/// What an aggregate's file begins with: the steps of its Outcome; its shards, in order, each with its checksum.
+/// What an aggregate's file begins with: the steps of its Outcome, its units, its shards in order, each with its checksum.
 #[derive(BorshSerialize, BorshDeserialize)]
 struct Head {
     steps: Vec<ShardStep>,
+    /// As [`Update::behind`].
+    behind: bool,
     shards: Vec<(ShardId, Digest)>,
 }
 
@@ -223,7 +227,7 @@ impl<'a> AggregateFile<'a> {
 
     /// All of it.
     pub(crate) fn all(mut self) -> Result<Update> {
-        let mut all = Update::default();
+        let mut all = Update { behind: self.head.behind, ..Update::default() };
         for id in self.head.shards.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
             let Update { mut shards, mut values, mut present, .. } = self.shard(id)?;
             all.shards.append(&mut shards);
@@ -251,7 +255,7 @@ impl<'a> AggregateFile<'a> {
         if checksum(self.round, &values, &present) != sum {
             return Err(damaged("its checksum does not fit"));
         }
-        Ok(Update { shards: vec![id], values, present, late: Vec::new() })
+        Ok(Update { shards: vec![id], values, present, late: Vec::new(), behind: self.head.behind })
     }
 
     /// Where a shard begins, how large it is, and its checksum.
@@ -421,7 +425,8 @@ mod tests {
             Some(Update { shards: vec![id], values, present, late: Vec::new() })
         };
         home.save_update(&layout, Round(6), &update, &steps([6, 6, 6])).unwrap();
-        home.save_update_by_shard(&layout, Round(7), &update.shards, &steps([7, 7, 6]), &shard).unwrap();
+        home.save_update_by_shard(&layout, Round(7), &update.shards, (&steps([7, 7, 6]), false), &shard)
+            .unwrap();
         assert_eq!(home.load_update(&layout, Round(7)).unwrap(), update);
         let read: Vec<Update> = home.load_steps(&layout, Round(7)).unwrap().map(Result::unwrap).collect();
         let mut expected: Vec<Update> = update.shards.iter().map(|id| shard(*id).unwrap()).collect();
@@ -440,7 +445,8 @@ mod tests {
         }
         assert_eq!(home.read_update_block(&layout, Round(8), Block(0)).unwrap(), None);
         let lacks = |id: ShardId| shard(id).filter(|_| id != ShardId(1));
-        let error = home.save_update_by_shard(&layout, Round(8), &update.shards, &[], &lacks).unwrap_err();
+        let error =
+            home.save_update_by_shard(&layout, Round(8), &update.shards, (&[], false), &lacks).unwrap_err();
         assert!(error.kind() == Kind::Refused && error.to_string().contains("8.update"), "{error}");
         assert_eq!(home.updates().unwrap(), [6, 7].map(Round));
     }

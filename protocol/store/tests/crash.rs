@@ -22,7 +22,7 @@ fn record(me: &Identity, height: u64) -> Signed<Record> {
 fn state(round: u32) -> State {
     let values = vec![round as f32; 1000];
     let [first, second] = [values.clone(), values.clone()];
-    let size = ShardSize { tensors: 1, coefficients: values.len() };
+    let size = ShardSize { exponents: 1, coefficients: values.len() };
     let shards =
         vec![Shard { id: muster_core::ids::ShardId::TRUNK, step: round, beta_powers: [1.0; 2], size }];
     State { shards, exponents: vec![1], parameters: values, first, second }

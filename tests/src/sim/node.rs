@@ -332,7 +332,7 @@ impl Sim {
         }
         let ledger = self.nodes[number].machine.ledger().clone();
         let view = ledger.round(round)?;
-        let root = view.state().root();
+        let root = view.base().root();
         let path: Vec<ShardId> = self.layout.path(view.row_of(slot)).collect();
         let state = self.replica.state_at(&root)?.shards(&path)?;
         let work = Assignment {

@@ -289,7 +289,8 @@ impl Sim {
         self.aggregates.insert(view.round(), Arc::new(update));
         let steps = view.shard_steps();
         let update = Update::of_steps(&self.layout, &steps, |round| self.aggregates.get(&round).cloned());
-        let roots = self.replica.apply([Ok(update.expect("what waits is kept"))], None).expect("memory");
+        let update = Update { behind: view.is_behind(), ..update.expect("what waits is kept") };
+        let roots = self.replica.apply([Ok(update)], None).expect("memory");
         let lag = self.ledger().manifest().model.lag();
         self.aggregates.retain(|round, _| round.0 + lag > view.round().0);
         self.report.losses.extend(self.replica.held_out_loss());

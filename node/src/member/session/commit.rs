@@ -8,11 +8,12 @@ use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
 use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::error::Reject;
-use muster_core::ids::{MemberId, Round, RunId, Slot};
-use muster_core::ledger::Ledger;
+use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
+use muster_core::state::State;
 use muster_replica::Phase;
 use muster_roles::node::{Computed, NodeInput, commit_to};
 use muster_store::error::StoreError;
@@ -40,30 +41,37 @@ impl NodeDriver {
         let ledger = self.machine.ledger();
         let mut held = written(&self.home, &self.journal, ledger, &self.me(), round)?;
         // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
-        let (root, state) = lock(&self.replica).snapshot();
         // After a Rewind or a move it may be of another row.
-        let same = root == held.commit.state && state.held().eq(held.commit.shards(ledger.layout()));
-        held.state = same.then_some(state);
+        let state = self.state_at(&held.commit.state);
+        held.state = state.filter(|state| state.held().eq(held.commit.shards(ledger.layout())));
         self.shared.own.put(held);
         self.shared.own.round(round)
     }
 
-    /// Computes a contribution, and has it committed to.
-    pub(super) fn compute(&self, round: Round, slot: Slot, quota: u32) {
-        let ledger = self.machine.ledger();
-        let Some(view) = ledger.round(round) else { return };
-        let (root, state) = lock(&self.replica).snapshot();
+    /// ROUND-29: computes a contribution to a round that is not there yet.
+    pub(super) fn foresee(&self, view: &RoundView, slot: Slot) {
+        let quota = view.seats().get(slot.index()).map_or(0, |seat| seat.quota);
+        let Some(work) = self.assignment(view, slot, quota) else { return };
+        let task = self.committing();
+        tokio::task::spawn_blocking(move || task.foresee(work));
+    }
+
+    /// What is to be computed in a round; none where it is on another state than this member's.
+    fn assignment(&self, view: &RoundView, slot: Slot, quota: u32) -> Option<Assignment> {
         // Leaves of another state would be committed to under this round: a lie by mistake. So would those of another row.
-        if root != view.state().root() || !state.held().eq(ledger.layout().path(view.row_of(slot))) {
-            tracing::warn!("round {round} is on another state than this member's");
-            return;
-        }
+        let root = view.base().root();
+        let path =
+            |state: &Arc<State>| state.held().eq(self.machine.ledger().layout().path(view.row_of(slot)));
+        let Some(state) = self.state_at(&root).filter(path) else {
+            tracing::warn!("round {} is on another state than this member's", view.round());
+            return None;
+        };
         // The rest of the timer is for the leaf that is under way by then, the hashes, and the steward.
         let patience = Duration::from_millis(u64::from(self.manifest.timers.commit)) * 7 / 10;
-        let work = Assignment {
+        Some(Assignment {
             manifest: self.manifest.clone(),
             dataset: self.dataset.clone(),
-            round,
+            round: view.round(),
             seed: view.seed(),
             root,
             state,
@@ -75,15 +83,31 @@ impl NodeDriver {
             parts: view.parts().iter().map(|plan| plan.blocks.clone()).collect(),
             deadline: Instant::now() + patience,
             spares: self.shared.own.spares().clone(),
-        };
-        let task = Committing {
+        })
+    }
+
+    fn committing(&self) -> Committing {
+        Committing {
             conduct: self.conduct.clone(),
             arithmetic: self.arithmetic.clone(),
             shared: self.shared.clone(),
             journal: self.journal.clone(),
-            ledger: ledger.clone(),
+            ledger: self.machine.ledger().clone(),
             failed: self.failed.clone(),
-        };
+        }
+    }
+
+    /// What leaves are computed on, while it is kept.
+    fn state_at(&self, root: &Digest) -> Option<Arc<State>> {
+        Some(lock(&self.replica).state_at(root)?.memory().clone())
+    }
+
+    /// Computes a contribution, and has it committed to.
+    pub(super) fn compute(&self, round: Round, slot: Slot, quota: u32) {
+        let ledger = self.machine.ledger();
+        let Some(view) = ledger.round(round) else { return };
+        let Some(work) = self.assignment(view, slot, quota) else { return };
+        let task = self.committing();
         let (gossip, sender) = (self.gossip.clone(), self.sender.clone());
         tokio::spawn(async move {
             let message = match tokio::task::spawn_blocking(move || task.commit(work)).await {
@@ -159,14 +183,12 @@ impl Committing {
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
+        self.shared.ahead.begin(work.round);
         let (Summed { q, loss, count, leaves, trace }, threads) = {
+            // Whatever is computed ahead has the arithmetic until it is done.
             let mut arithmetic = lock(&self.arithmetic);
-            let before = arithmetic.spent();
-            let begun = Instant::now();
-            let summed = self.conduct.contribute(&work, &mut **arithmetic);
-            let gradient = arithmetic.spent().gradient - before.gradient;
-            self.shared.stopwatch.add(Phase::Gradient, gradient);
-            self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));
+            let ahead = self.shared.ahead.take(&work);
+            let summed = ahead.unwrap_or_else(|| self.contribute(&work, &mut **arithmetic));
             (summed, arithmetic.threads())
         };
         let workers = Workers::new(threads);
@@ -199,6 +221,26 @@ impl Committing {
             ),
         }
         Ok(signed)
+    }
+
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Backend) -> Summed {
+        let before = arithmetic.spent();
+        let begun = Instant::now();
+        let summed = self.conduct.contribute(work, arithmetic);
+        let gradient = arithmetic.spent().gradient - before.gradient;
+        self.shared.stopwatch.add(Phase::Gradient, gradient);
+        self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));
+        summed
+    }
+
+    /// ROUND-29: computes a contribution to a round that is not there yet, and keeps it for then.
+    fn foresee(&self, work: Assignment) {
+        let mut arithmetic = lock(&self.arithmetic);
+        // The round may have come before the processor was free.
+        if self.shared.ahead.is_wanted(work.round) {
+            let summed = self.contribute(&work, &mut **arithmetic);
+            self.shared.ahead.put(work, summed);
+        }
     }
 
     /// Writes a contribution down for audits and exhibits after a restart, beside the round: whoever dies before it is

@@ -205,6 +205,7 @@ impl NodeDriver {
     fn perform(&mut self, effect: NodeEffect) -> Result<(), JoinError> {
         match effect {
             NodeEffect::Compute { round, slot, quota } => self.compute(round, slot, quota),
+            NodeEffect::Foresee(view, slot) => self.foresee(&view, slot),
             NodeEffect::WriteEcho(round, freeze) => return self.write_echo(round, freeze),
             NodeEffect::Prepare { round, attempt, parts } => self.prepare(round, attempt, parts),
             NodeEffect::Bring(parcel) => self.bring(parcel),

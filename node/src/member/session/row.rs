@@ -39,7 +39,7 @@ impl OwnRow<'_> {
             let size = self.layout.shard(shard)?.size();
             let vectors = [StateVector::Parameters, StateVector::First, StateVector::Second];
             let values: usize = vectors.iter().map(|vector| size.coefficients * vector.value_bytes()).sum();
-            Some(values + size.tensors * StateVector::Exponents.value_bytes())
+            Some(values + size.exponents * StateVector::Exponents.value_bytes())
         };
         self.layout.path(self.row).filter_map(bytes).sum()
     }

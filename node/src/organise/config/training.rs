@@ -20,6 +20,8 @@ section! {
         grid_bits: u8 = 8,
         /// Whether activations are computed again.
         recompute: bool = false,
+        /// Whether leaves are computed while the values of the round before travel.
+        overlap: bool = false,
     }
 }
 
@@ -73,7 +75,7 @@ section! {
 
 impl Training {
     pub(super) fn plain(&self) -> manifest::Training {
-        let Self { rounds, leaves, leaf_windows, grid_bits, recompute } = *self;
+        let Self { rounds, leaves, leaf_windows, grid_bits, recompute, .. } = *self;
         manifest::Training { rounds, leaves, leaf_windows, grid_bits, recompute }
     }
 }

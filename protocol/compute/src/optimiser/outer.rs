@@ -27,11 +27,12 @@ pub(super) fn apply_to_shard<W: Send>(
     let first = ShardUpdate { values, present, ..*update };
     let squares = block_squares(kernels, workers, &first);
     let lengths = || plan.blocks.iter().map(|block| block.range.len());
+    let units = update.units(exponents);
     let tasks = plan.blocks.iter().zip(present).zip(parts(parameters, lengths()));
     let tasks = tasks.zip(parts(momentum, lengths()));
     each(workers, tasks, |_, (((block, present), parameters), momentum)| {
         if *present {
-            let unit = power_of_two(i32::from(exponents[block.tensor])) as f32;
+            let unit = power_of_two(i32::from(units[block.tensor])) as f32;
             let [rate, decay] = [local.outer_rate, local.outer_momentum].map(|real| real.value());
             nesterov(
                 kernels,
@@ -55,6 +56,6 @@ pub(super) fn apply_to_shard<W: Send>(
     }
     shard.step += 1;
     if !update.late {
-        next_exponents(plan, rules.grid_bits, &squares, exponents);
+        next_exponents(update, rules.grid_bits, &squares, exponents);
     }
 }

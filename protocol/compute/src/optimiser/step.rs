@@ -50,6 +50,17 @@ pub(crate) struct ShardUpdate<'a> {
     pub(crate) present: &'a [bool],
     /// Whether it is the aggregate of an earlier round, with which the exponents stay (ROW-6).
     pub(crate) late: bool,
+    /// As [`Update::behind`].
+    pub(crate) behind: bool,
+}
+
+impl ShardUpdate<'_> {
+    /// GRID-8: what its values are in units of, tensor by tensor. A shard has the exponents of leaves on its state, and in a run
+    /// with a delay behind these the ones of leaves on the state before.
+    pub(crate) fn units<'a>(&self, exponents: &'a [i16]) -> &'a [i16] {
+        let before = exponents.len() - self.plan.tensors.len();
+        &exponents[if self.behind { before } else { 0 }..][..self.plan.tensors.len()]
+    }
 }
 
 impl<'a> ShardPlan<'a> {

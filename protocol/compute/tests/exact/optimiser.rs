@@ -179,6 +179,42 @@ fn row_6_a_late_step_leaves_the_exponents_and_nothing_else() {
 }
 
 #[test]
+fn grid_8_results_are_in_units_of_the_state_that_their_leaves_were_on() {
+    let manifest = manifest(model([19, 16, 2, 4, 4, 24, 27], true));
+    let delayed = Manifest { delay: 1, ..manifest.clone() };
+    let (mut exact, mut prompt) = initial(&manifest);
+    let (_, mut late) = initial(&delayed);
+    let tensors = prompt.exponents.len();
+    // Another run has other parameters.
+    prompt.parameters.clone_from(&late.parameters);
+    prompt.exponents = late.exponents[..tensors].to_vec();
+    assert_eq!(late.exponents, [&prompt.exponents[..], &prompt.exponents].concat(), "both begin alike");
+    let update = |behind, seed| {
+        let values = values(prompt.parameters.len(), seed).iter().map(|value| value * 1e6).collect();
+        Update { behind, ..Update::whole(&Layout::of(&manifest.model), values) }
+    };
+    let (one, two, three) = (update(false, 0), update(true, 1), update(true, 2));
+    let start = prompt.exponents.clone();
+    exact.apply(&delayed, &mut late, &one);
+    exact.apply(&manifest, &mut prompt, &one);
+    assert!(late.parameters == prompt.parameters, "the first round is on the newest state");
+    assert_eq!(late.exponents, [&prompt.exponents[..], &start].concat());
+    let first = prompt.exponents.clone();
+    assert!(first.iter().zip(&start).all(|(now, before)| *now == before + 1));
+    // As a state whose exponents had stayed takes it.
+    exact.apply(&delayed, &mut late, &two);
+    prompt.exponents.clone_from(&start);
+    exact.apply(&manifest, &mut prompt, &two);
+    assert!(late.parameters == prompt.parameters && late.second == prompt.second);
+    assert_eq!(late.exponents[tensors..], first);
+    assert!(late.exponents[..tensors].iter().zip(&first).all(|(now, before)| *now == before + 1));
+    exact.apply(&delayed, &mut late, &three);
+    prompt.exponents.clone_from(&first);
+    exact.apply(&manifest, &mut prompt, &three);
+    assert!(late.parameters == prompt.parameters);
+}
+
+#[test]
 fn absent_blocks_stay_untouched() {
     let manifest = manifest(model([3000, 24, 1, 2, 1, 17, 5], true));
     let (mut exact, mut state) = initial(&manifest);

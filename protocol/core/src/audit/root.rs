@@ -30,6 +30,8 @@ struct Step {
     after: ShardRoots,
     /// The state after the round.
     sealed: StateRoots,
+    /// Whether its leaves were computed on the state before the one that it changes (ROUND-28).
+    behind: bool,
 }
 
 /// STATE-5: the sealed shard is the one that the sealed results make of the one before.
@@ -163,7 +165,10 @@ impl Step {
         let source = step.map(|step| step.round);
         let before = wrong.before.clone();
         let (round, height, sealed) = (outcome.round, record.height, outcome.state.clone());
-        Ok(Self { round, height, before, from, parts, source, after, sealed })
+        // Where nobody has committed there are no results, whose units could matter.
+        let commit = frozen.commits.first().map(|commit| commit.verify(manifest.run())).transpose()?;
+        let behind = commit.is_some_and(|commit| commit.state != frozen.state);
+        Ok(Self { round, height, before, from, parts, source, after, sealed, behind })
     }
 
     /// The shard's part of an aggregate with the sealed digests; nothing of it in the blocks that were left out.
@@ -173,6 +178,7 @@ impl Step {
         }
         // Not the witness's word: which blocks were left out follows from the sealed results (ROUND-8).
         let mut fitted = Update::empty(layout, self.source.map(|_| self.from));
+        fitted.behind = self.behind;
         if self.source.is_some_and(|source| source != self.round) {
             fitted.late.push(self.from);
         }

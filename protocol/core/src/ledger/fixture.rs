@@ -176,7 +176,7 @@ impl Chain {
         Commit {
             round: view.round(),
             head: view.head(),
-            state: view.state().root(),
+            state: view.base().root(),
             slot: view.slot_of(&node(number).id()).expect("a seat"),
             seats: view.seats().len() as u16,
             route: view.route(view.slot_of(&node(number).id()).expect("a seat")),

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::manifest::Profile;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
-use crate::messages::record::{Ban, Outcome, Record, Seat, Seats};
+use crate::messages::record::{Ban, Outcome, Record, Seat};
 use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
 
@@ -279,7 +279,7 @@ impl Ledger {
     }
 
     /// Slots whose members can be dialled and have weight, in order.
-    pub(super) fn aggregators(&self, seats: &Seats) -> Vec<Slot> {
+    pub(super) fn aggregators(&self, seats: &[Seat]) -> Vec<Slot> {
         // Senders must be able to dial it; and without weight a key costs nothing, so that it could let rounds
         // wait for free.
         let able = |member: &Member| !member.addresses.is_empty() && self.weighs(member);

@@ -5,23 +5,24 @@ use super::{Ledger, RoundView, Stage, WeightedCommit};
 use crate::assign::{self, Seating};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Row};
-use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seats};
+use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat};
 use crate::messages::round::Route;
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
+use crate::state::StateRoots;
 
 impl Ledger {
     /// The round that a record opens with these seats.
-    pub(super) fn opened_with(&self, seats: &Seats) -> RoundView {
-        // The root of the state is in it: the seed is known to nobody before the round before is over.
-        let seed = assign::round_seed(self.run, self.next_round, &self.state.root());
+    pub(super) fn opened_with(&self, round: Round, seats: &[Seat], base: StateRoots) -> RoundView {
+        // The root of the state is in it: the seed is known to nobody before that state is sealed.
+        let seed = assign::round_seed(self.run, round, &base.root());
         let aggregators = self.aggregators(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
         let route = (self.rows() > 1).then_some(Route { row: Row(0), open });
         let seating = Seating {
             layout: &self.layout,
-            planes: self.manifest.planes_in(self.next_round),
+            planes: self.manifest.planes_in(round),
             seed: &seed,
             rows: &rows,
             route: route.as_ref(),
@@ -34,16 +35,26 @@ impl Ledger {
             _ => vec![None; parts.len()],
         };
         RoundView::new(Opening {
-            round: self.next_round,
+            round,
             steward: self.manifest.steward,
             head: self.head,
             state: self.state.clone(),
+            base,
             seed,
             seats: seats.to_vec(),
             aggregators,
             parts,
             seconds,
         })
+    }
+
+    /// ROUND-29: the next round as it will be if nothing changes the seats until then, in a run with a delay whose round under way
+    /// is frozen: what to compute while its values travel. Its head is not known yet.
+    pub fn foreseen(&self) -> Option<RoundView> {
+        let view = self.current().filter(|_| self.manifest.delay > 0)?;
+        let travels = matches!(self.stage, Stage::Exchanging | Stage::Reducing);
+        let goes_on = travels && !self.ends_with(view.round());
+        goes_on.then(|| self.opened_with(view.round().next(), &self.derived_seats(), view.state().clone()))
     }
 
     /// COMMIT-3: checks a commitment for the round being computed, field by field.
@@ -64,7 +75,7 @@ impl Ledger {
         self.require(
             // A commitment of another branch of the ledger, or on another state, would be judged against the
             // wrong leaves.
-            commit.head == view.head() && commit.state == view.state().root(),
+            commit.head == view.head() && commit.state == view.base().root(),
             "a commitment names the round's head and state",
         )?;
         self.require(

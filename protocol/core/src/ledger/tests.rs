@@ -2,11 +2,12 @@ use super::fixture::{
     Chain, coins, identity, invitation, manifest, node, organiser, roots, slots, steward, verifier,
 };
 use super::*;
+use crate::assign::round_seed;
 use crate::codec::{List, Text};
 use crate::coins::{CoinKind, CoinTree};
 use crate::ids::{Part, Slot};
 use crate::limits::QUOTA;
-use crate::manifest::{Admission, Rollback};
+use crate::manifest::{Admission, Manifest, Rollback};
 use crate::messages::audit::Duty;
 use crate::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Leave, Role};
 use crate::messages::record::{Idle, Outcome, Reassign, Reassigned};
@@ -134,6 +135,54 @@ fn commit_3_each_field_of_a_commitment_is_the_ledger_s() {
     // ASSIGN-4: a prefix of 1 to quota positions; which leaves these are nobody chooses.
     assert!(chain.ledger.check_commit(&chain.commit(1, 1)).is_ok());
     assert!(chain.ledger.check_commit(&chain.commit(1, 0)).is_err());
+}
+
+#[test]
+fn round_28_leaves_are_computed_on_the_state_before_the_round_before() {
+    let begin = |delay| Chain::begin_with(Manifest { delay, ..manifest(4) });
+    let (mut chain, mut prompt) = (begin(1), begin(0));
+    let seed = |chain: &Chain| {
+        let view = chain.ledger.current().unwrap();
+        (view.seed() == round_seed(chain.ledger.run(), view.round(), &view.base().root()), view.is_behind())
+    };
+    let first = chain.ledger.state().clone();
+    // A round that a Begin opens is on the newest state, which is all that some members have.
+    assert_eq!(seed(&chain), (true, false));
+    for chain in [&mut chain, &mut prompt] {
+        chain.finish_round();
+    }
+    let (late, now) = (chain.ledger.current().unwrap(), prompt.ledger.current().unwrap());
+    assert_eq!((seed(&chain), seed(&prompt)), ((true, true), (true, false)));
+    assert!(*late.base() == first && late.state() == chain.ledger.state() && now.base() == now.state());
+    // COMMIT-3: a commitment names the base, and no newer state.
+    let commit = chain.commitment(1, 1);
+    let newest = Commit { state: late.state().root(), ..commit.clone() };
+    let check = |commit: &Commit| chain.ledger.check_commit(&node(1).sign(chain.ledger.run(), commit));
+    assert!(check(&commit).is_ok() && check(&newest).is_err());
+    let before = chain.ledger.state().clone();
+    chain.finish_round();
+    assert_eq!(*chain.ledger.current().unwrap().base(), before);
+}
+
+#[test]
+fn round_29_the_next_round_is_foreseen_while_values_travel() {
+    let mut chain = Chain::begin_with(Manifest { delay: 1, ..manifest(4) });
+    let parts =
+        |view: &RoundView| -> Vec<_> { view.parts().iter().map(|plan| plan.blocks.clone()).collect() };
+    for _ in 0..2 {
+        assert!(chain.ledger.foreseen().is_none(), "nothing is frozen");
+        chain.reduce_all();
+        let foreseen = chain.ledger.foreseen().expect("a frozen round");
+        let outcome = chain.outcome();
+        chain.seal(Body::Outcome(outcome));
+        let view = chain.ledger.current().expect("a round");
+        assert_eq!(foreseen.round(), view.round());
+        assert_eq!((foreseen.seed(), foreseen.base()), (view.seed(), view.base()));
+        assert_eq!((foreseen.seats(), parts(&foreseen)), (view.seats(), parts(view)));
+    }
+    let mut prompt = Chain::begin();
+    prompt.reduce_all();
+    assert!(prompt.ledger.foreseen().is_none(), "a run without a delay");
 }
 
 #[test]

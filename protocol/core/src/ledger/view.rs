@@ -48,6 +48,7 @@ pub(super) struct Opening {
     pub(super) steward: MemberId,
     pub(super) head: Digest,
     pub(super) state: StateRoots,
+    pub(super) base: StateRoots,
     pub(super) seed: Digest,
     pub(super) seats: Vec<Seat>,
     pub(super) aggregators: Vec<Slot>,
@@ -282,9 +283,19 @@ impl RoundView {
         self.opening.head
     }
 
-    /// The state that its leaves are computed on.
+    /// The state before it, which its results change.
     pub fn state(&self) -> &StateRoots {
         &self.opening.state
+    }
+
+    /// The state that its leaves are computed on (ROUND-28).
+    pub fn base(&self) -> &StateRoots {
+        &self.opening.base
+    }
+
+    /// Whether its leaves are computed on an older state than the one before it.
+    pub fn is_behind(&self) -> bool {
+        self.opening.base != self.opening.state
     }
 
     /// Its public seed.

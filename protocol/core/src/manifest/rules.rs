@@ -23,11 +23,12 @@ impl Manifest {
     /// # Errors
     /// [`Misuse`] naming field, rule and value.
     pub fn check(&self) -> Result<(), Misuse> {
-        // MANIFEST-2: version is 1; delay and groups are 0.
+        // MANIFEST-2: version is 1; delay is 0, or 1 where the model has one row; groups are 0.
         require(self.version == VERSION, "version", "must be 1", self.version)?;
-        for (field, value) in [("delay", self.delay), ("groups", self.groups)] {
-            require(value == 0, field, "is reserved and must be 0", value)?;
-        }
+        within("delay", self.delay, 0..=1)?;
+        let rule = "must be 0 in a model with several rows, whose updates wait for each other already";
+        require(self.delay == 0 || self.model.rows() == 1, "delay", rule, self.delay)?;
+        require(self.groups == 0, "groups", "is reserved and must be 0", self.groups)?;
         self.model.check()?;
         self.data.check(&self.model)?;
         self.check_windows()?;
@@ -187,7 +188,7 @@ impl Manifest {
     }
 
     /// MANIFEST-10: shares are at most 10^6; an audit draws 1 to 32 leaves; `coin_lead` is 1 at least;
-    /// `retention.states` is 2 at least and above `final_rounds`, `retention.contributions` no less than that; all
+    /// `retention.states`, less `delay`, is 2 at least and above `final_rounds`, `retention.contributions` no less than that; all
     /// timers are above 0.
     fn check_audit(&self) -> Result<(), Misuse> {
         let (audit, retention, timers) = (&self.audit, &self.retention, &self.timers);
@@ -197,13 +198,19 @@ impl Manifest {
         within("audit.leaves", usize::from(audit.leaves), 1..=limits::AUDIT_LEAVES)?;
         let rule = "must be at least 1, or coins could be chosen after the freeze they are used with";
         require(audit.coin_lead >= 1, "audit.coin_lead", rule, audit.coin_lead)?;
-        // One is the newest: with it alone no audit would have a state to compute on.
-        require(retention.states >= 2, "retention.states", "must be at least 2", retention.states)?;
+        // One is the newest: with it alone no audit would have a state to compute on. With a delay that state is one older.
+        let delay = u32::from(self.delay);
+        let rule = format!("must be at least {}", 2 + delay);
+        require(retention.states >= 2 + delay, "retention.states", &rule, retention.states)?;
         let last = audit.final_rounds;
         let rule = format!("must be within retention.contributions, {}", retention.contributions);
         require(last <= retention.contributions, "audit.final_rounds", &rule, last)?;
-        let rule = format!("must be below retention.states, {}", retention.states);
-        require(last < retention.states, "audit.final_rounds", &rule, last)?;
+        let at_hand = retention.states - delay;
+        let rule = match delay {
+            0 => format!("must be below retention.states, {}", retention.states),
+            _ => format!("must be below {at_hand}, of retention.states one less where updates are delayed"),
+        };
+        require(last < at_hand, "audit.final_rounds", &rule, last)?;
         let timers = [
             ("timers.commit", timers.commit),
             ("timers.part", timers.part),

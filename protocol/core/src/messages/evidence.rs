@@ -260,8 +260,8 @@ impl Evidence {
         }
     }
 
-    /// The state that it is judged by, as the message that names it says: the round that it is before, and its root. None
-    /// for what is judged without one.
+    /// The state that it is judged by, as the message that names it says: the round that it is of, and its root. None for what
+    /// is judged without one.
     pub fn state(&self, run: RunId) -> Option<(Round, Digest)> {
         if let Self::Answer(call) = self {
             return call.ask.verify(run).ok().map(|ask| (ask.round, ask.root));
@@ -269,7 +269,12 @@ impl Evidence {
         // A reduction needs its inputs and no state.
         let freeze = self.freeze().filter(|_| !matches!(self, Self::Aggregation(_)))?;
         match &freeze.verify(run).ok()?.body {
-            Body::Freeze(freeze) => Some((freeze.round, freeze.state)),
+            Body::Freeze(frozen) => {
+                // ROUND-28: what leaves are computed on is in their commitments, which all name the same.
+                let commit = frozen.commits.first().filter(|_| self.is_of_leaves());
+                let base = commit.and_then(|commit| Some(commit.verify(run).ok()?.state));
+                Some((frozen.round, base.unwrap_or(frozen.state)))
+            }
             _ => None,
         }
     }

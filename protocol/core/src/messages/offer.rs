@@ -86,7 +86,7 @@ impl StateVector {
     pub fn values(self, size: ShardSize) -> usize {
         match self {
             Self::Parameters | Self::First | Self::Second => size.coefficients,
-            Self::Exponents => size.tensors,
+            Self::Exponents => size.exponents,
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     use crate::merkle::Tree;
     use crate::state::{exponents_hash, real_bytes, vector_root};
 
-    const SIZE: ShardSize = ShardSize { tensors: 3, coefficients: 2 * CHUNK_COEFFICIENTS + 5 };
+    const SIZE: ShardSize = ShardSize { exponents: 3, coefficients: 2 * CHUNK_COEFFICIENTS + 5 };
 
     fn vector() -> Vec<f32> {
         (0..SIZE.coefficients).map(|place| place as f32 * 0.5).collect()

@@ -28,6 +28,8 @@ pub struct Update {
     pub present: Vec<bool>,
     /// Those of the shards whose exponents stay as they are (ROW-6).
     pub late: Vec<ShardId>,
+    /// Whether its values are in units of the exponents before the newest ones (GRID-8).
+    pub behind: bool,
 }
 
 impl Update {
@@ -75,7 +77,7 @@ impl Update {
     pub fn whole(layout: &Layout, mut values: Vec<f32>) -> Self {
         values.resize(layout.coefficients(), 0.0);
         let (shards, present) = (layout.path(Row(0)).collect(), vec![true; layout.blocks().len()]);
-        Self { shards, values, present, late: Vec::new() }
+        Self { shards, values, present, ..Self::default() }
     }
 
     /// Whether it has as many values and marks as its shards need.

@@ -166,7 +166,7 @@ fn shards(inputs: &Value) -> State {
             id,
             step: shard[0].as_u64().expect("a number") as u32,
             beta_powers: [0, 1].map(|which| f64::from_bits(as_word(&shard[1][which]))),
-            size: ShardSize { tensors: exponents.len(), coefficients: parameters.len() },
+            size: ShardSize { exponents: exponents.len(), coefficients: parameters.len() },
         });
         state.exponents.extend(exponents);
         state.parameters.extend(parameters);

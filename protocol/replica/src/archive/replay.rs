@@ -192,8 +192,14 @@ impl<'a> Replay<'a> {
     fn hold(&mut self) {
         let (round, height) = (self.ledger.next_round(), self.ledger.height());
         // A state is three vectors of the model: only those that a later ban or Rewind needs are kept.
-        self.held.retain(|round, _| self.outlook.needs(*round, height));
-        if self.outlook.needs(round, height) {
+        let delayed = self.archive.manifest.delay > 0;
+        let needs = |of: Round| {
+            // ROUND-28: leaves of a round may be computed on the state before the one before it.
+            let on_it = delayed && (of.next() >= round || self.outlook.needs(of.next(), height));
+            on_it || self.outlook.needs(of, height)
+        };
+        self.held.retain(|of, _| needs(*of));
+        if needs(round) {
             self.held.insert(round, self.state.clone());
         }
     }
@@ -208,7 +214,8 @@ impl<'a> Replay<'a> {
         // Shard by shard: an aggregate is as large as all of them.
         let step = |step: &ShardStep| {
             let own = Update::of_steps(&layout, std::slice::from_ref(step), |of| waiting.get(&of).cloned())?;
-            Some(Update { late: if step.round == round { Vec::new() } else { own.shards.clone() }, ..own })
+            let late = if step.round == round { Vec::new() } else { own.shards.clone() };
+            Some(Update { late, behind: view.is_behind(), ..own })
         };
         let steps = view.shard_steps();
         let has =

@@ -28,6 +28,20 @@ pub fn find_state(
     root: &Digest,
     arithmetic: &mut Exact,
 ) -> Option<State> {
+    // ROUND-28: what leaves of a round are computed on may be the state before the round before.
+    let earlier = (manifest.delay > 0).then(|| round.0.checked_sub(1)).flatten().map(Round);
+    let mut rounds = [Some(round), earlier].into_iter().flatten();
+    rounds.find_map(|round| find_state_before(folder, manifest, dataset, round, root, arithmetic))
+}
+
+fn find_state_before(
+    folder: &Path,
+    manifest: &Manifest,
+    dataset: &Arc<Dataset>,
+    round: Round,
+    root: &Digest,
+    arithmetic: &mut Exact,
+) -> Option<State> {
     let kept = reading::states(folder).unwrap_or_default();
     let starts = kept.into_iter().rev().filter(|start| *start <= round);
     for start in starts.map(Some).chain([None]) {

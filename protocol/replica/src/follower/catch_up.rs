@@ -190,7 +190,10 @@ impl Follower {
     /// What the Outcome of a round applies, where its values are there.
     pub(super) fn update(&self, round: Round) -> Option<Update> {
         let steps = self.steps(round)?;
-        Update::of_steps(self.ledger.layout(), &steps, |of| self.aggregate(of, &steps).map(Arc::new))
+        let behind = self.ledger.round(round)?.is_behind();
+        let update =
+            Update::of_steps(self.ledger.layout(), &steps, |of| self.aggregate(of, &steps).map(Arc::new));
+        Some(Update { behind, ..update? })
     }
 
     /// What these steps take of the aggregate of a round.

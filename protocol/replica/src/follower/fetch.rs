@@ -119,7 +119,7 @@ impl StateFetch<'_> {
         for shard in shards.iter().copied() {
             let (size, roots) = (ledger.layout().shard(shard)?.size(), *self.offer.roots.shard(shard)?);
             state.shards.push(roots.shard(shard, size));
-            state.exponents.resize(state.exponents.len() + size.tensors, 0);
+            state.exponents.resize(state.exponents.len() + size.exponents, 0);
             for vector in [&mut state.parameters, &mut state.first, &mut state.second] {
                 vector.resize(vector.len() + size.coefficients, 0.0);
             }

@@ -35,7 +35,7 @@ pub fn commit_to(ledger: &Ledger, round: Round, slot: Slot, computed: Computed) 
     Some(Commit {
         round,
         head: view.head(),
-        state: view.state().root(),
+        state: view.base().root(),
         slot,
         seats: view.seats().len() as u16,
         route: view.route(slot),
@@ -61,6 +61,21 @@ impl Node {
             }
         };
         self.effects.push_back(effect);
+    }
+
+    /// ROUND-29: has the next round's leaves computed while the values of this one travel, once a round and after everything
+    /// that others wait for.
+    pub(super) fn foresee(&mut self) {
+        let next = self.ledger.current().map(|view| view.round().next());
+        // A member that is about to go, or is behind, computes nothing in vain.
+        if self.foreseen == next || !self.in_step || self.leaving.is_some() {
+            return;
+        }
+        let Some(view) = self.ledger.foreseen() else { return };
+        self.foreseen = next;
+        if let Some(slot) = view.slot_of(&self.me()) {
+            self.effects.push_back(NodeEffect::Foresee(Box::new(view), slot));
+        }
     }
 
     /// Says which freeze it has seen, unless it has said something else before, or says nothing.

@@ -248,7 +248,7 @@ fn audits_and_rollbacks_can_be_done() {
             |m| m.rollback.spacing = 8,
             "rollback.spacing must be above rollback.most_rounds, 8, or the run could go back again and again; it is 8",
         ),
-        (|m| m.delay = 1, "delay is reserved and must be 0; it is 1"),
+        (|m| m.delay = 2, "delay must be 0 to 1; it is 2"),
     ];
     is_refused(&cases);
 }

@@ -32,7 +32,7 @@ impl Replay<'_> {
             view.commitments().map(|(slot, _)| slot).filter(|slot| view.counted(*slot)).collect();
         let takes = |slot: &Slot| self.plan.sample.is_none_or(|sample| sample.takes(view.round(), *slot));
         let drawn: Vec<Slot> = counted.iter().copied().filter(takes).collect();
-        let checked = self.contributions(view, None, &drawn, told)?;
+        let checked = self.contributions(view, &drawn, told)?;
         self.recomputed += drawn.len() as u64;
         // The rule takes every input: with a sample, the sealed sums stand for the others.
         let (update, factors) = if drawn.len() == counted.len() {

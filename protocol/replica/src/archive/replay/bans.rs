@@ -1,5 +1,7 @@
 //! Bans: the evidence that each rests on is judged again.
 
+use std::collections::BTreeSet;
+
 use muster_core::audit::{Claim, Judgement, claim, judge};
 use muster_core::codec::decode;
 use muster_core::ids::{Round, Slot};
@@ -8,6 +10,7 @@ use muster_core::messages::record::Ban;
 use muster_store::reading;
 
 use super::Replay;
+use super::contributions::base_of;
 use crate::archive::{ReplayError, wrong};
 use crate::held::KeptState;
 use crate::witness::{Brought, Exhibited};
@@ -60,10 +63,13 @@ impl Replay<'_> {
             Evidence::Answer(_) => evidence.state(self.archive.manifest.run()).map(|(round, _)| round),
             _ => Some(ban.round),
         };
-        let held = round.and_then(|round| self.held.get(&round));
-        let states = held.map(|held| KeptState::of(held, self.archive.manifest.keeps_moments(), None));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
-        let mut witness = Exhibited::new(states.into_iter().collect(), dataset, manifest, brought);
+        // ROUND-28: with a delay the state before the round before as well.
+        let earlier = round.and_then(|round| round.0.checked_sub(manifest.delay.into())).map(Round);
+        let rounds: BTreeSet<Round> = round.into_iter().chain(earlier).collect();
+        let held = rounds.iter().filter_map(|round| self.held.get(round));
+        let states = held.map(|held| KeptState::of(held, manifest.keeps_moments(), None)).collect();
+        let mut witness = Exhibited::new(states, dataset, manifest, brought);
         judge(manifest, evidence, &mut witness, &mut self.arithmetic)
     }
 
@@ -75,9 +81,11 @@ impl Replay<'_> {
         brought: &mut Brought,
     ) -> Result<(), ReplayError> {
         let result = part.result.verify(self.archive.manifest.run()).map_err(wrong("a result"))?;
-        let (view, state) = (self.view(round).cloned(), self.held.get(&round).cloned());
+        let view = self.view(round).cloned();
         // Without them the judgement is undecided, which the caller reports as a ban that does not follow.
-        let (Some(view), Some(state)) = (view, state) else { return Ok(()) };
+        let Some(view) = view.filter(|view| base_of(view, &self.state, &self.held).is_some()) else {
+            return Ok(());
+        };
         let mut slots: Vec<Slot> = Vec::new();
         for slot in result.inputs.slots() {
             let Some(member) = view.member_at(slot) else { continue };
@@ -89,7 +97,7 @@ impl Replay<'_> {
                 None => slots.push(slot),
             }
         }
-        let checked = self.contributions(&view, Some(&state), &slots, &|| ())?;
+        let checked = self.contributions(&view, &slots, &|| ())?;
         for (slot, q) in checked.sums {
             let Some(member) = view.member_at(slot) else { continue };
             match checked.bad.get(&slot) {

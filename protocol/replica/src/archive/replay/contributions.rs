@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::contribution::Commitment;
-use muster_core::ids::{MemberId, Part, Slot};
+use muster_core::ids::{MemberId, Part, Round, Slot};
 use muster_core::ledger::{RoundView, WeightedCommit};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
@@ -26,19 +26,22 @@ pub(super) struct RecomputedRound {
 }
 
 impl Replay<'_> {
-    /// Counted contributions: recomputed on the newest state or an earlier one, or convicts' exhibits where they are not
-    /// what they should be.
+    /// Counted contributions: recomputed on the state that their leaves are of, the newest or an earlier one, or convicts'
+    /// exhibits where they are not what they should be.
     pub(super) fn contributions(
         &mut self,
         view: &RoundView,
-        held: Option<&HeldState>,
         slots: &[Slot],
         told: &(dyn Fn() + Sync),
     ) -> Result<RecomputedRound, ReplayError> {
         let commitments: Vec<(Slot, &WeightedCommit)> =
             slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
         let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
-        let sums = self.crew.sums(held.unwrap_or(&self.state), &commits, told)?;
+        let base = base_of(view, &self.state, &self.held).ok_or_else(|| {
+            let round = view.round();
+            ReplayError::Wrong(format!("the state that leaves of round {round} are computed on was not kept"))
+        })?;
+        let sums = self.crew.sums(base, &commits, told)?;
         let layout = self.ledger.layout().clone();
         let checked =
             spread(self.plan.threads, commits.into_iter().zip(sums).collect(), |(commit, (q, loss))| {
@@ -78,4 +81,13 @@ impl Replay<'_> {
         }
         exhibit(&self.archive.folder, self.ledger.layout(), view, slot)
     }
+}
+
+/// The state that leaves of a round are computed on (ROUND-28): the newest, or one of those that are kept.
+pub(super) fn base_of<'a>(
+    view: &RoundView,
+    newest: &'a HeldState,
+    kept: &'a BTreeMap<Round, HeldState>,
+) -> Option<&'a HeldState> {
+    std::iter::once(newest).chain(kept.values()).find(|held| held.roots == *view.base())
 }
