@@ -7,16 +7,8 @@
 use std::process::ExitCode;
 
 use e2e::timed::Timed;
+use muster_replica::Phase;
 use serde_json::json;
-
-/// The stages of a round that the steward sees, and what is between the one before and it.
-const STAGES: [(&str, &str); 4] = [
-    ("freeze", "open to freeze: the step of the round before, leaf, grid, hashes, commitment"),
-    ("inputs", "freeze to inputs: packed contributions to their aggregators"),
-    ("results", "inputs to results: the rule; results fetched, compared and acknowledged"),
-    ("outcome", "results to outcome: the steward's fetch, step and hashes"),
-];
-const PHASES: [&str; 7] = ["gradient", "grid", "hashing", "signing", "exchange", "aggregation", "optimiser"];
 
 fn main() -> ExitCode {
     let arguments: Option<Vec<usize>> = std::env::args().skip(1).map(|word| word.parse().ok()).collect();
@@ -40,33 +32,10 @@ fn settings(nodes: usize, rounds: usize) -> String {
     )
 }
 
-#[allow(clippy::print_stdout, clippy::print_stderr)]
+#[allow(clippy::print_stdout)]
 fn report(run: &Timed) {
-    let (wall, gradient) = (run.seconds(), run.phase("gradient"));
-    let nodes = run.results.len() as f64;
-    eprintln!(
-        "  {nodes} nodes, d = {}, {} rounds of {wall:.3} s; by the steward's clock:",
-        run.parameters,
-        run.rounds.len()
-    );
-    let mut before = 0.0;
-    for (stage, what) in STAGES {
-        let until = if stage == "outcome" { wall } else { run.stage(stage) };
-        eprintln!("    {:7.3} s  {what}", until - before);
-        before = until;
-    }
-    eprintln!("  a node's phases, some at the same time as others:");
-    for phase in PHASES {
-        eprintln!("    {:7.3} s  {phase}", run.phase(phase));
-    }
-    let (steward, members) = run.processors;
-    eprintln!(
-        "  processors: {:.3} s a node, {steward:.3} s the steward, {:.2} at work on average; a node sends {:.2} MB, {:.2} times 4·d",
-        members / nodes,
-        (members + steward) / wall,
-        run.sent() / 1e6,
-        run.sent() / (4.0 * run.parameters as f64),
-    );
+    run.explain();
+    let (wall, gradient) = (run.seconds(), run.phase(Phase::Gradient));
     println!(
         "{}",
         json!({ "seconds": wall - gradient, "round": wall, "sent": run.sent(), "parameters": run.parameters })

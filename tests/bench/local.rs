@@ -1,15 +1,18 @@
 //! What local updates cost over slow links, by the steps between two exchanges: 10⁷ parameters, four nodes and a steward, each
 //! with an uplink and a downlink of 100 Mbit/s, 25 ms from each other (`tests/links.sh`).
 //!
-//! `cargo run --release -p e2e --bin bench-local [-- --steps 1,8,32,128] [--rounds N] [--rate 100mbit] [--delay 25ms] [--quick]`.
-//! A step is one leaf of one window. *Compute* is the mean of what the nodes' own stopwatches say of gradients and steps: all four
-//! compute at once, and share this machine's processors. Every process is this program again, as `muster`. Exits with 1 where
-//! a goal is missed, with 3 where the machine allows no such links.
+//! `cargo run --release -p e2e --bin bench-local [-- --steps 1,8,32,128] [--rounds 6] [--tokens 16] [--rate 100mbit]
+//! [--delay 25ms] [--quick]`: a step is one window of so many tokens. *Compute* is what the nodes' own stopwatches say of
+//! gradients, steps and the grid, on average: all four compute at once, on this machine's processors. A table goes to the standard
+//! output, what stages and phases of a round take to the standard error. Exits with 1 where a goal is missed, with 3
+//! where the machine allows no such links. Every process is this program again, as `muster`.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use e2e::timed::{self, Timed};
+use muster_replica::Phase;
 
 const NODES: usize = 4;
 /// How many times its compute a round of so many steps may take.
@@ -23,6 +26,7 @@ const USAGE: u8 = 2;
 struct Asked {
     steps: Vec<u32>,
     rounds: u32,
+    tokens: u32,
     links: [String; 2],
 }
 
@@ -38,8 +42,10 @@ fn main() -> ExitCode {
     let mut missed = false;
     let mut first = None;
     header();
-    for steps in asked.steps {
-        let row = Row::of(steps, &Timed::run(&settings(steps, asked.rounds), NODES, 1));
+    for &steps in &asked.steps {
+        let run = Timed::run(&settings(steps, &asked), NODES, 1);
+        run.explain();
+        let row = Row::of(steps, &run);
         row.print();
         missed |= row.judge(first.get_or_insert((steps, row.bytes)));
     }
@@ -48,8 +54,8 @@ fn main() -> ExitCode {
 
 impl Asked {
     fn read(arguments: &[String]) -> Option<Self> {
-        let mut asked =
-            Self { steps: vec![1, 8, 32, 128], rounds: 5, links: ["100mbit".into(), "25ms".into()] };
+        let links = ["100mbit".into(), "25ms".into()];
+        let mut asked = Self { steps: vec![1, 8, 32, 128], rounds: 6, tokens: 16, links };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
@@ -59,6 +65,7 @@ impl Asked {
                         words.next()?.split(',').map(|steps| steps.parse().ok()).collect::<Option<_>>()?
                 }
                 "--rounds" => asked.rounds = words.next()?.parse().ok().filter(|rounds| *rounds >= 4)?,
+                "--tokens" => asked.tokens = words.next()?.parse().ok()?,
                 "--rate" => asked.links[0].clone_from(words.next()?),
                 "--delay" => asked.links[1].clone_from(words.next()?),
                 _ => return None,
@@ -79,16 +86,15 @@ fn within_links(arguments: &[String], [rate, delay]: &[String; 2]) -> ExitCode {
         .args(["--hosts", &hosts, "--rate", rate, "--delay", delay, "--"])
         .arg(program)
         .args(arguments);
-    // Without arguments it would be `muster`.
-    let status = command.status().expect("a shell");
-    u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).into()
+    // In place of this process, so that whoever ends it ends the links.
+    panic!("sh cannot be started: {}", command.exec())
 }
 
-/// 10⁷ parameters, a step of 16 tokens; the second moments are exchanged in every third round.
-fn settings(steps: u32, rounds: u32) -> String {
+/// 10⁷ parameters; the second moments are exchanged in every third round.
+fn settings(steps: u32, Asked { rounds, tokens, .. }: &Asked) -> String {
     let segment = (steps / 32).max(1);
     format!(
-        "[model]\nwidth = 384\nlayers = 6\nheads = 6\nkey_value_heads = 3\nhidden = 1040\nsequence = 16\n\
+        "[model]\nwidth = 384\nlayers = 6\nheads = 6\nkey_value_heads = 3\nhidden = 1040\nsequence = {tokens}\n\
          [training]\nrounds = {rounds}\nleaf_windows = 1\n[local]\nsteps = {steps}\nsegment = {segment}\n\
          [audit]\nshare = 0.0\nfinal_rounds = 0\n[admission]\nstart_nodes = {NODES}\nstart_verifiers = 0\n\
          [retention]\ncontributions = 4\nstates = 4\n[timers]\ncommit = 240.0\npart = 120.0\nresult = 120.0\n"
@@ -112,7 +118,7 @@ fn header() {
 
 impl Row {
     fn of(steps: u32, run: &Timed) -> Self {
-        let compute = run.phase("gradient") + run.phase("grid");
+        let compute = run.phase(Phase::Gradient) + run.phase(Phase::Grid);
         Self { steps, round: run.seconds(), compute, bytes: run.sent() / f64::from(steps) }
     }
 

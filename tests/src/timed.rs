@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::codec::decode;
 use muster_core::manifest::Manifest;
+use muster_replica::Phase;
 use serde_json::Value;
 
 use crate::processes::{Process, Programs, Run};
@@ -36,6 +37,14 @@ pub fn hosts() -> Option<Vec<Host>> {
     };
     listed.lines().map(host).collect()
 }
+
+/// The stages of a round that the steward sees, and what lies between the one before and it.
+const STAGES: [(&str, &str); 4] = [
+    ("freeze", "open to freeze: the step of the round before, leaf, grid, hashes, commitment"),
+    ("inputs", "freeze to inputs: packed contributions to their aggregators"),
+    ("results", "inputs to results: the rule; results fetched, compared and acknowledged"),
+    ("outcome", "results to outcome: the steward's fetch, step and hashes"),
+];
 
 /// What a run told. Rounds before [`WARM`], and the last one, are left out of times and bytes of rounds.
 pub struct Timed {
@@ -107,14 +116,35 @@ impl Timed {
         self.mean(|round| &round["seconds"])
     }
 
-    /// Mean seconds from the beginning of a round until a stage.
-    pub fn stage(&self, name: &str) -> f64 {
-        self.mean(|round| &round["stages"][name])
+    /// Says on the standard error where a round's time went.
+    #[allow(clippy::print_stderr)]
+    pub fn explain(&self) {
+        let (nodes, wall) = (self.results.len() as f64, self.seconds());
+        let (d, rounds) = (self.parameters, self.rounds.len());
+        eprintln!("  {nodes} nodes, d = {d}, {rounds} rounds of {wall:.3} s; by the steward's clock:");
+        let mut before = 0.0;
+        for (stage, what) in STAGES {
+            let until = if stage == "outcome" { wall } else { self.mean(|round| &round["stages"][stage]) };
+            eprintln!("    {:7.3} s  {what}", until - before);
+            before = until;
+        }
+        eprintln!("  a node's phases, of which some overlap:");
+        for phase in Phase::ALL {
+            eprintln!("    {:7.3} s  {}", self.phase(phase), phase.word());
+        }
+        let (steward, members) = self.processors;
+        eprintln!(
+            "  processors: {:.3} s a node, {steward:.3} s the steward, {:.2} at work on average",
+            members / nodes,
+            (members + steward) / wall
+        );
+        let sent = self.sent();
+        eprintln!("  a node sends {:.2} MB, {:.2} times 4·d", sent / 1e6, sent / (4.0 * d as f64));
     }
 
     /// Mean seconds of a round that a node spent on a phase, over all rounds.
-    pub fn phase(&self, word: &str) -> f64 {
-        self.of_nodes(|result| &result["seconds"][word])
+    pub fn phase(&self, phase: Phase) -> f64 {
+        self.of_nodes(|result| &result["seconds"][phase.word()])
     }
 
     /// Mean bytes of a round that a node sent, over all rounds.
