@@ -12,7 +12,9 @@ import socket
 import sys
 import time
 
-import torch
+# Gloo warns of hosts without a name.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+import torch  # noqa: E402
 
 # What a group may take to be found, in seconds.
 MATCHMAKING = 5.0
