@@ -108,12 +108,25 @@ class Child:
         )
 
     def ask(self, task):
+        self.tell(task)
+        return self.hear()
+
+    def tell(self, task):
+        self.task = task
         try:
             self.process.stdin.write(f"{task}\n")
             self.process.stdin.flush()
+        except BrokenPipeError:
+            self.ended()
+
+    def hear(self):
+        try:
             return json.loads(self.process.stdout.readline())
-        except (BrokenPipeError, json.JSONDecodeError):
-            sys.exit(f"{self.process.args[:2]} ended at the task {task!r}")
+        except json.JSONDecodeError:
+            self.ended()
+
+    def ended(self):
+        sys.exit(f"{self.process.args[:2]} ended at the task {self.task!r}")
 
     def processor_seconds(self):
         """Time of all processors that it was given so far."""

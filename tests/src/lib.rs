@@ -11,3 +11,4 @@ pub mod parallel;
 pub mod processes;
 pub mod settings;
 pub mod sim;
+pub mod timed;

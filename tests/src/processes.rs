@@ -336,7 +336,7 @@ impl Run {
     }
 
     /// Starts a program with its output in a log.
-    fn spawn(&self, name: &str, program: &str, arguments: &[&str]) -> Process {
+    pub fn spawn(&self, name: &str, program: &str, arguments: &[&str]) -> Process {
         self.launch(name, Command::new(program), arguments)
     }
 

@@ -11,7 +11,7 @@ use muster_core::codec::encode;
 use muster_core::error::Reject;
 use muster_core::ids::{Height, MemberId};
 use muster_core::lock::lock;
-use muster_core::messages::record::{Record, Rewind};
+use muster_core::messages::record::{Body, Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
@@ -199,7 +199,10 @@ impl StewardDriver {
                     let _ = answer.send(read.await.unwrap_or_else(refused));
                 });
             }
-            StewardEffect::Apply(results) => self.apply(&results),
+            StewardEffect::Apply(results) => {
+                self.report.reached("results");
+                self.apply(&results);
+            }
             StewardEffect::Prefetch(result) => self.prefetch(&result),
             StewardEffect::Hear(accusation, matter) => {
                 self.hear(*accusation, *matter, PATIENCE, |accusation, ruling| {
@@ -244,6 +247,11 @@ impl StewardDriver {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
         }
         self.board.seal(signed);
+        match record.body {
+            Body::Freeze(_) => self.report.reached("freeze"),
+            Body::Inputs(_) => self.report.reached("inputs"),
+            _ => {}
+        }
         self.report.gathering(self.machine.ledger());
         Ok(())
     }

@@ -33,6 +33,8 @@ pub(super) struct Reporter {
     progress: ProgressDisplay,
     log: File,
     round_began: Instant,
+    /// Seconds of the round until each of its stages.
+    stages: BTreeMap<&'static str, f64>,
     audits: u64,
     passed: u64,
     guilty: u64,
@@ -55,6 +57,7 @@ impl Reporter {
             progress,
             log,
             round_began: Instant::now(),
+            stages: BTreeMap::new(),
             audits: 0,
             passed: 0,
             guilty: 0,
@@ -126,11 +129,17 @@ impl Reporter {
         self.progress.line("everyone is here, the rounds begin");
     }
 
+    /// The round has come so far; its event says when.
+    pub(super) fn reached(&mut self, stage: &'static str) {
+        self.stages.insert(stage, self.round_began.elapsed().as_secs_f64());
+    }
+
     /// A round is over.
     fn round(&mut self, ledger: &Ledger, round: Round) {
         let Some(view) = ledger.round(round) else { return };
         let seconds = self.round_began.elapsed().as_secs_f64();
         self.round_began = Instant::now();
+        let stages = std::mem::take(&mut self.stages);
         let manifest = ledger.manifest();
         let (loss, bytes) = (mean_loss(view), exchanged(view, ledger.layout()));
         let leaves: u64 = view.commitments().map(|(_, c)| u64::from(c.commit.leaves)).sum();
@@ -150,7 +159,7 @@ impl Reporter {
         self.progress.round(u64::from(round.0) + 1, u64::from(manifest.training.rounds), &text);
         self.event(&json!({
             "event": "round", "round": round.0, "loss": loss, "seconds": seconds, "bytes": bytes, "tokens": tokens,
-            "nodes": nodes, "verifiers": verifiers, "audits": self.audits, "passed": self.passed, "guilty": self.guilty,
+            "stages": stages, "nodes": nodes, "verifiers": verifiers, "audits": self.audits, "passed": self.passed, "guilty": self.guilty,
             "duties": shown(&self.duties), "root": format!("{:#}", ledger.state().root()),
         }));
     }
