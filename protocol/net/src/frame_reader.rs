@@ -7,8 +7,8 @@ use muster_core::channel::frames::HEADER_BYTES;
 use muster_core::limits;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is read at a time.
-const BUFFER_BYTES: usize = 4 * (HEADER_BYTES + limits::FRAME_BYTES);
+/// What is read at a time, and what an idle connection keeps for it.
+const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + limits::FRAME_BYTES);
 
 /// What has arrived on a stream, up to [`BUFFER_BYTES`]. A call that is cancelled loses nothing.
 pub(crate) struct FrameReader<R> {
