@@ -95,8 +95,11 @@ fn credentials(secret: u8, side: Side) -> Credentials {
 }
 
 fn frames(sealer: &mut Sealer, message: &[u8]) -> Vec<Vec<u8>> {
-    let mut bytes = Vec::new();
-    sealer.seal(message, &mut bytes).expect("a message within the limits");
+    let (mut bytes, mut piece) = (Vec::new(), Vec::new());
+    let mut sealing = sealer.seal(message).expect("a message within the limits");
+    while sealing.next_piece(&mut piece) {
+        bytes.extend_from_slice(&piece);
+    }
     let mut frames = Vec::new();
     let mut rest = bytes.as_slice();
     while let Some((length, after)) = rest.split_first_chunk::<HEADER_BYTES>() {

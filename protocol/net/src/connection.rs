@@ -12,13 +12,14 @@ use muster_core::channel::handshake::{
 };
 use muster_core::ids::MemberId;
 use muster_core::limits;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time;
 
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
+use crate::frame_reader::FrameReader;
 use crate::seats::ConnectionSeat;
 
 /// Capacity that an idle connection keeps for sealing.
@@ -89,16 +90,14 @@ impl Connection {
             sender: SendHalf {
                 stream: write,
                 sealer: channel.sealer,
-                sealed: Vec::new(),
+                piece: Vec::new(),
                 address: address.clone(),
                 timeouts,
                 traffic: endpoint.traffic.clone(),
             },
             receiver: ReceiveHalf {
-                // Room for the longest frame and its header, so that each takes one read.
-                stream: BufReader::with_capacity(limits::FRAME_BYTES + HEADER_BYTES, read),
+                frames: FrameReader::new(read),
                 opener: channel.opener,
-                frame: Vec::new(),
                 address,
                 timeouts,
                 traffic: endpoint.traffic.clone(),
@@ -143,18 +142,18 @@ impl Connection {
 pub struct SendHalf {
     stream: OwnedWriteHalf,
     sealer: Sealer,
-    sealed: Vec<u8>,
+    piece: Vec<u8>,
     address: String,
     timeouts: Timeouts,
     traffic: Arc<Traffic>,
 }
 
 impl SendHalf {
-    /// Sends one message of at most [`limits::MESSAGE_BYTES`].
+    /// Sends one message of at most [`limits::MESSAGE_BYTES`]. A call that is cancelled ends the channel.
     ///
     /// # Errors
     /// [`Cause::Own`] when it is longer, [`Cause::Timeout`] when the peer does not take it, [`Cause::Closed`] also when
-    /// the channel has carried all it may.
+    /// the channel has carried all it may, or an earlier message was cut short.
     pub async fn send(&mut self, message: &[u8]) -> Result<(), NetError> {
         self.try_send(message).await.map_err(|cause| NetError::new(&self.address, cause))
     }
@@ -164,15 +163,18 @@ impl SendHalf {
         if self.sealer.is_spent() {
             return Err(Cause::Closed);
         }
-        self.sealed.clear();
-        self.sealer.seal(message, &mut self.sealed)?;
-        let written = async { Ok(self.stream.write_all(&self.sealed).await?) };
+        let mut sealing = self.sealer.seal(message)?;
+        let sent = async {
+            while sealing.next_piece(&mut self.piece) {
+                self.stream.write_all(&self.piece).await?;
+                self.traffic.sent.fetch_add(self.piece.len() as u64, Ordering::Relaxed);
+            }
+            Ok(())
+        };
         // A peer that reads nothing would keep this task and its message for good.
-        within(self.timeouts.message, "sending a message", written).await?;
-        self.traffic.sent.fetch_add(self.sealed.len() as u64, Ordering::Relaxed);
-        self.sealed.clear();
-        // One message of 4 MiB must not cost that much memory on each idle connection from then on.
-        self.sealed.shrink_to(KEPT_BYTES);
+        within(self.timeouts.message, "sending a message", sent).await?;
+        // The pieces of a long message must not cost that much memory on each idle connection from then on.
+        self.piece.shrink_to(KEPT_BYTES);
         Ok(())
     }
 }
@@ -181,16 +183,15 @@ impl SendHalf {
 pub struct ReceiveHalf {
     // Kept for its drop, which frees the place at the listener.
     _seat: Option<ConnectionSeat>,
-    stream: BufReader<OwnedReadHalf>,
+    frames: FrameReader<OwnedReadHalf>,
     opener: Opener,
-    frame: Vec<u8>,
     address: String,
     timeouts: Timeouts,
     traffic: Arc<Traffic>,
 }
 
 impl ReceiveHalf {
-    /// Receives the next message. Not to be cancelled and called again: half a frame would be lost.
+    /// Receives the next message. A call that is cancelled loses nothing: the next one goes on with the message.
     ///
     /// # Errors
     /// [`Cause::Timeout`] when the peer is silent or slow, [`Cause::Closed`], [`Cause::Peer`] when it breaks the rules.
@@ -205,26 +206,18 @@ impl ReceiveHalf {
     async fn try_receive(&mut self, patience: Duration) -> Result<Vec<u8>, Cause> {
         // Between messages a peer may be silent for long. Once one has begun it may not: each dripped byte
         // would hold its buffer.
-        let header = within(patience, "waiting for a message", self.header()).await?;
-        within(self.timeouts.message, "receiving a message", self.message(header)).await
+        within(patience, "waiting for a message", async { Ok(self.frames.header().await?) }).await?;
+        within(self.timeouts.message, "receiving a message", self.message()).await
     }
 
-    async fn header(&mut self) -> Result<usize, Cause> {
-        let mut header = [0; HEADER_BYTES];
-        self.stream.read_exact(&mut header).await?;
-        Ok(usize::from(u16::from_le_bytes(header)))
-    }
-
-    async fn message(&mut self, mut length: usize) -> Result<Vec<u8>, Cause> {
+    async fn message(&mut self) -> Result<Vec<u8>, Cause> {
         loop {
             // A u16 bounds what the peer can ask for: 65,535 bytes before anything is verified.
-            self.frame.resize(length, 0);
-            self.stream.read_exact(&mut self.frame).await?;
-            self.traffic.received.fetch_add((HEADER_BYTES + length) as u64, Ordering::Relaxed);
-            if let Some(message) = self.opener.open(&self.frame)? {
+            let frame = self.frames.frame().await?;
+            self.traffic.received.fetch_add((HEADER_BYTES + frame.len()) as u64, Ordering::Relaxed);
+            if let Some(message) = self.opener.open(frame)? {
                 return Ok(message);
             }
-            length = self.header().await?;
         }
     }
 }
@@ -362,8 +355,8 @@ mod tests {
     async fn a_stream_cut_amid_a_message_gives_none() {
         let (mut peer, mut side) = pair(PATIENT).await;
         peer.send(b"whole").await.unwrap();
-        peer.sender.sealer.seal(&[1; 100_000], &mut peer.sender.sealed).unwrap();
-        peer.sender.stream.write_all(&peer.sender.sealed[..90_000]).await.unwrap();
+        assert!(peer.sender.sealer.seal(&[1; 100_000]).unwrap().next_piece(&mut peer.sender.piece));
+        peer.sender.stream.write_all(&peer.sender.piece[..90_000]).await.unwrap();
         drop(peer);
         assert_eq!(side.receive().await.unwrap(), b"whole");
         assert!(matches!(cause(side.receive().await), Cause::Closed));
@@ -376,6 +369,39 @@ mod tests {
         assert!(matches!(cause(peer.send(&vec![0; limits::MESSAGE_BYTES + 1]).await), Cause::Own(_)));
         peer.send(b"after").await.unwrap();
         assert_eq!(side.receive().await.unwrap(), b"after");
+    }
+
+    #[tokio::test]
+    async fn a_send_that_was_cancelled_ends_the_channel() {
+        let (mut peer, side) = pair(PATIENT).await;
+        let message = vec![1; limits::MESSAGE_BYTES];
+        // Nobody reads: sooner or later a message waits, half of it sent.
+        while time::timeout(SHORT, peer.send(&message)).await.is_ok() {}
+        // CHAN-7: what follows would not open.
+        assert!(matches!(cause(peer.send(b"later").await), Cause::Closed));
+        drop(side);
+    }
+
+    #[tokio::test]
+    async fn a_receive_that_was_cancelled_goes_on() {
+        let (mut peer, mut side) = pair(PATIENT).await;
+        let message: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+        assert!(peer.sender.sealer.seal(&message).unwrap().next_piece(&mut peer.sender.piece));
+        for part in peer.sender.piece.chunks(30_000) {
+            assert!(time::timeout(SHORT / 10, side.receive()).await.is_err());
+            peer.sender.stream.write_all(part).await.unwrap();
+        }
+        assert_eq!(side.receive().await.unwrap(), message);
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_keeps_little() {
+        let (mut peer, mut side) = pair(PATIENT).await;
+        let message = vec![1; limits::MESSAGE_BYTES];
+        let (sent, received) = tokio::join!(peer.send(&message), side.receive());
+        sent.unwrap();
+        assert_eq!(received.unwrap(), message);
+        assert!(peer.sender.piece.capacity() <= KEPT_BYTES);
     }
 
     #[tokio::test]

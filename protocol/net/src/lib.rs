@@ -9,6 +9,7 @@ pub mod client;
 pub mod connection;
 pub mod endpoint;
 pub mod error;
+mod frame_reader;
 pub mod listener;
 pub mod pool;
 pub mod seats;

@@ -285,7 +285,7 @@ async fn asked_by_hand(server: &Server, suite: Suite, expiry: u64, spoil: fn(&mu
     let (mut channel, mut third) = dialler.receive(&second, 0).unwrap();
     spoil(&mut third);
     let mut request = Vec::new();
-    channel.sealer.seal(b"act", &mut request).unwrap();
+    assert!(channel.sealer.seal(b"act").unwrap().next_piece(&mut request));
     stream.write_all(&[&third[..], &request].concat()).await.unwrap();
     stream.shutdown().await.unwrap();
     until_closed(&mut stream).await

@@ -4,6 +4,7 @@
 //! shorter; each text is sealed under the number of its frame. On the stream a frame follows its length as `u16`.
 //! All numbers are little-endian. A frame that is changed, dropped, repeated or moved does not open.
 
+use core::mem::replace;
 use std::sync::Arc;
 
 use snow::StatelessTransportState;
@@ -14,6 +15,10 @@ use crate::limits;
 
 /// Bytes of the length before a frame on the stream.
 pub const HEADER_BYTES: usize = 2;
+/// Frames sealed before they are sent.
+const PIECE_FRAMES: usize = 16;
+/// Bytes of these, with their headers.
+pub const PIECE_BYTES: usize = PIECE_FRAMES * (HEADER_BYTES + limits::FRAME_BYTES);
 /// Bytes of a message, or of its length, in one full frame.
 const TEXT_BYTES: usize = limits::FRAME_BYTES - TAG_BYTES;
 /// Bytes of a message's length.
@@ -38,11 +43,11 @@ impl Sealer {
         self.next + MESSAGE_FRAMES > limits::CHANNEL_FRAMES
     }
 
-    /// Appends the frames of a message to `out`, as they go on the stream.
+    /// Begins a message, whose frames the result gives piece by piece.
     ///
     /// # Errors
     /// [`Misuse`] when the message is longer than [`limits::MESSAGE_BYTES`] or the channel is spent.
-    pub fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Misuse> {
+    pub fn seal<'a>(&'a mut self, message: &'a [u8]) -> Result<Sealing<'a>, Misuse> {
         if message.len() > limits::MESSAGE_BYTES {
             let limit = limits::MESSAGE_BYTES;
             return Err(Misuse(format!("a message of {} bytes where at most {limit} fit", message.len())));
@@ -50,26 +55,66 @@ impl Sealer {
         if self.is_spent() {
             return Err(Misuse("a message on a spent channel".into()));
         }
-        let frames = (LENGTH_BYTES + message.len()).div_ceil(TEXT_BYTES);
-        out.reserve(LENGTH_BYTES + message.len() + frames * (HEADER_BYTES + TAG_BYTES));
-        let (head, rest) = message.split_at(message.len().min(TEXT_BYTES - LENGTH_BYTES));
-        let length = u32::try_from(message.len()).expect("bounded above");
-        self.seal_frame(&[&length.to_le_bytes(), head].concat(), out);
-        rest.chunks(TEXT_BYTES).for_each(|text| self.seal_frame(text, out));
-        Ok(())
+        // Spent until the last frame is sealed: nothing may follow half a message.
+        let next = replace(&mut self.next, limits::CHANNEL_FRAMES);
+        Ok(Sealing { sealer: self, next, message, sealed: 0 })
     }
 
-    pub(super) fn seal_frame(&mut self, text: &[u8], out: &mut Vec<u8>) {
-        let length = text.len() + TAG_BYTES;
-        out.extend_from_slice(
-            &u16::try_from(length).expect("a frame has at most 65,535 bytes").to_le_bytes(),
-        );
-        let start = out.len();
-        out.resize(start + length, 0);
-        self.keys
-            .write_message(self.next, text, &mut out[start..])
-            .expect("the frame has room for text and tag");
+    fn seal_frame(&self, number: u64, text: &[u8], out: &mut [u8]) {
+        let length = u16::try_from(text.len() + TAG_BYTES).expect("a frame has at most 65,535 bytes");
+        let (header, frame) = out.split_at_mut(HEADER_BYTES);
+        header.copy_from_slice(&length.to_le_bytes());
+        self.keys.write_message(number, text, frame).expect("the frame has room for text and tag");
+    }
+
+    /// Seals any text as a frame, as a lying peer can.
+    #[cfg(test)]
+    pub(super) fn seal_text(&mut self, text: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; HEADER_BYTES + text.len() + TAG_BYTES];
+        self.seal_frame(self.next, text, &mut frame);
         self.next += 1;
+        frame
+    }
+}
+
+/// A message on its way into frames. Dropped before [`Self::next_piece`] has said that nothing is left, it leaves the channel spent.
+pub struct Sealing<'a> {
+    sealer: &'a mut Sealer,
+    /// Number of the next frame.
+    next: u64,
+    message: &'a [u8],
+    /// Bytes of length and message that are in frames already.
+    sealed: usize,
+}
+
+impl Sealing<'_> {
+    /// Puts the next frames into `out`, as they go on the stream, instead of what is there: at most [`PIECE_BYTES`], so that
+    /// they are sent while the processor's cache has them. False, and nothing, after the last frame.
+    pub fn next_piece(&mut self, out: &mut Vec<u8>) -> bool {
+        let rest = LENGTH_BYTES + self.message.len() - self.sealed;
+        let text = rest.min(PIECE_FRAMES * TEXT_BYTES);
+        out.resize(text + text.div_ceil(TEXT_BYTES) * (HEADER_BYTES + TAG_BYTES), 0);
+        out.chunks_mut(HEADER_BYTES + limits::FRAME_BYTES).for_each(|frame| self.seal_next(frame));
+        // Not earlier: the last piece may not have been sent.
+        if rest == 0 {
+            self.sealer.next = self.next;
+        }
+        text > 0
+    }
+
+    fn seal_next(&mut self, frame: &mut [u8]) {
+        let length = frame.len() - HEADER_BYTES - TAG_BYTES;
+        let number = self.next;
+        // Before it is used: no number ever seals two texts.
+        self.next += 1;
+        if let Some(start) = self.sealed.checked_sub(LENGTH_BYTES) {
+            self.sealer.seal_frame(number, &self.message[start..start + length], frame);
+        } else {
+            let announced = u32::try_from(self.message.len()).expect("bounded when the message began");
+            let text = [&announced.to_le_bytes(), &self.message[..length - LENGTH_BYTES]].concat();
+            self.sealer.seal_frame(number, &text, frame);
+        }
+        self.sealed += length;
     }
 }
 

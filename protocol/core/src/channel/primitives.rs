@@ -1,9 +1,9 @@
-//! The cryptography behind snow: X25519 of x25519-dalek, AEADs and SHA-256 of ring, ephemeral keys from a seed.
+//! The cryptography behind snow: X25519 of x25519-dalek, AEADs and SHA-256 of AWS-LC, ephemeral keys from a seed.
 
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::digest;
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use ring::digest;
 use snow::Error;
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::CryptoResolver;
@@ -153,14 +153,19 @@ impl types::Cipher for Cipher {
         self.key = self.kind.key(key);
     }
 
+    /// From one buffer into the other: what is sealed or opened is not copied first.
     fn encrypt(&self, nonce: u64, bound: &[u8], text: &[u8], out: &mut [u8]) -> usize {
         let (body, rest) = out.split_at_mut(text.len());
-        body.copy_from_slice(text);
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(self.kind.nonce(nonce), Aad::from(bound), body)
+        self.key
+            .seal_out_of_place_scatter(
+                self.kind.nonce(nonce),
+                Aad::from(bound),
+                text,
+                body,
+                &[],
+                &mut rest[..TAG_BYTES],
+            )
             .expect("a frame is far shorter than an AEAD can seal");
-        rest[..TAG_BYTES].copy_from_slice(tag.as_ref());
         text.len() + TAG_BYTES
     }
 
@@ -168,9 +173,8 @@ impl types::Cipher for Cipher {
         let (body, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or(Error::Decrypt)?;
         // The buffer is the caller's: too small, it must not stop the thread.
         let text = out.get_mut(..body.len()).ok_or(Error::Decrypt)?;
-        text.copy_from_slice(body);
         self.key
-            .open_in_place_separate_tag(self.kind.nonce(nonce), Aad::from(bound), (*tag).into(), text, 0..)
+            .open_separate_gather(self.kind.nonce(nonce), Aad::from(bound), body, tag, text)
             .map_err(|_| Error::Decrypt)?;
         Ok(body.len())
     }

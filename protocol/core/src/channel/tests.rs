@@ -4,7 +4,7 @@ use zeroize::Zeroizing;
 
 use super::Suite;
 use super::certificate::{CERTIFICATE_BYTES, Certificate, Credentials, holder};
-use super::frames::{HEADER_BYTES, Opener};
+use super::frames::{HEADER_BYTES, Opener, PIECE_BYTES, Sealer};
 use super::handshake::{
     Answerer, Dialler, Established, FIRST_BYTES, HandshakeError, SECOND_BYTES, THIRD_BYTES,
 };
@@ -73,6 +73,18 @@ fn pair() -> (Established, Established) {
     Attempt::honest(Suite::AesGcm).run().expect("an honest handshake succeeds")
 }
 
+/// A message as it goes on the stream.
+fn sealed(sealer: &mut Sealer, message: &[u8]) -> Vec<u8> {
+    let (mut stream, mut piece) = (Vec::new(), Vec::new());
+    let mut sealing = sealer.seal(message).expect("a message within the limits");
+    while sealing.next_piece(&mut piece) {
+        assert!(!piece.is_empty() && piece.len() <= PIECE_BYTES);
+        stream.extend_from_slice(&piece);
+    }
+    assert!(piece.is_empty(), "nothing is sealed twice");
+    stream
+}
+
 fn frames_of(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while let Some((header, rest)) = stream.split_first_chunk::<HEADER_BYTES>() {
@@ -99,9 +111,8 @@ fn both_suites_carry_messages_both_ways() {
         assert_eq!((dialler.peer, answerer.peer), (identity(2).id(), identity(1).id()));
         for length in [0, 1, 65_515, 65_516, 131_034, 131_035, limits::MESSAGE_BYTES] {
             let message: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
-            let (mut there, mut back) = (Vec::new(), Vec::new());
-            dialler.sealer.seal(&message, &mut there).unwrap();
-            answerer.sealer.seal(&message, &mut back).unwrap();
+            let there = sealed(&mut dialler.sealer, &message);
+            let back = sealed(&mut answerer.sealer, &message);
             assert_eq!(
                 open_all(&mut answerer.opener, &frames_of(&there)).unwrap(),
                 std::slice::from_ref(&message)
@@ -231,8 +242,7 @@ fn changed_repeated_moved_and_lost_frames_do_not_open() {
     // CHAN-7: each frame has the next nonce of its direction, and nothing is read after an error.
     let message = vec![5; 200_000];
     let sealed = |(mut dialler, answerer): (Established, Established)| {
-        let mut stream = Vec::new();
-        dialler.sealer.seal(&message, &mut stream).unwrap();
+        let stream = sealed(&mut dialler.sealer, &message);
         (frames_of(&stream), answerer.opener, dialler.opener)
     };
     let (frames, mut opener, _) = sealed(pair());
@@ -270,8 +280,7 @@ fn changed_repeated_moved_and_lost_frames_do_not_open() {
 /// Frames that seal these texts: what a lying peer can send.
 fn lying(texts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Reject> {
     let (mut dialler, mut answerer) = pair();
-    let mut stream = Vec::new();
-    texts.iter().for_each(|text| dialler.sealer.seal_frame(text, &mut stream));
+    let stream: Vec<u8> = texts.iter().flat_map(|text| dialler.sealer.seal_text(text)).collect();
     open_all(&mut answerer.opener, &frames_of(&stream))
 }
 
@@ -290,24 +299,41 @@ fn lengths_are_checked_before_they_are_believed() {
     );
     assert_eq!(lying(&[vec![0; 4], vec![1, 0, 0, 0, 7]]), Ok(vec![vec![], vec![7]]));
     let (mut dialler, _) = pair();
-    let mut stream = Vec::new();
-    assert!(dialler.sealer.seal(&vec![0; limits::MESSAGE_BYTES + 1], &mut stream).is_err());
-    assert!(stream.is_empty());
+    assert!(dialler.sealer.seal(&vec![0; limits::MESSAGE_BYTES + 1]).is_err());
+    assert!(!dialler.sealer.is_spent(), "what was refused has begun nothing");
+}
+
+#[test]
+fn nothing_follows_half_a_message() {
+    // CHAN-7: what a sender cuts short ends the channel, and no number seals two texts.
+    let message = vec![5; 2 * PIECE_BYTES];
+    for calls in 0..=4 {
+        let (mut dialler, mut answerer) = pair();
+        let (mut sealing, mut piece) = (dialler.sealer.seal(&message).unwrap(), Vec::new());
+        let mut stream = Vec::new();
+        for call in 0..calls {
+            assert_eq!(sealing.next_piece(&mut piece), call < 3);
+            stream.extend_from_slice(&piece);
+        }
+        let opened = open_all(&mut answerer.opener, &frames_of(&stream)).unwrap();
+        assert_eq!(opened.len(), usize::from(calls >= 3));
+        // The last piece was sent only if somebody asked for one more.
+        assert_eq!(dialler.sealer.is_spent(), calls < 4);
+        assert_eq!(dialler.sealer.seal(b"later").is_ok(), calls == 4);
+    }
 }
 
 #[test]
 fn a_spent_channel_carries_nothing_more() {
     // CHAN-8
     let (mut dialler, mut answerer) = pair();
-    let mut stream = Vec::new();
     let last = limits::CHANNEL_FRAMES - super::frames::MESSAGE_FRAMES;
     (dialler.sealer.next, answerer.opener.next) = (last, last);
-    dialler.sealer.seal(&vec![1; limits::MESSAGE_BYTES], &mut stream).unwrap();
+    let stream = sealed(&mut dialler.sealer, &vec![1; limits::MESSAGE_BYTES]);
     assert_eq!(open_all(&mut answerer.opener, &frames_of(&stream)).unwrap().len(), 1);
     assert!(dialler.sealer.is_spent());
-    assert!(dialler.sealer.seal(b"", &mut stream).is_err());
-    stream.clear();
-    dialler.sealer.seal_frame(&[0; 4], &mut stream);
+    assert!(dialler.sealer.seal(b"").is_err());
+    let stream = dialler.sealer.seal_text(&[0; 4]);
     assert!(matches!(answerer.opener.open(&frames_of(&stream)[0]), Err(Reject::Rule(_))));
 }
 
@@ -350,8 +376,8 @@ proptest! {
     fn messages_arrive_whole_and_in_order(lengths in proptest::collection::vec(0usize..200_000, 1..5)) {
         let (mut dialler, mut answerer) = pair();
         let messages: Vec<Vec<u8>> = lengths.iter().map(|length| vec![*length as u8; *length]).collect();
-        let mut stream = Vec::new();
-        messages.iter().for_each(|message| dialler.sealer.seal(message, &mut stream).unwrap());
+        let stream: Vec<u8> =
+            messages.iter().flat_map(|message| sealed(&mut dialler.sealer, message)).collect();
         prop_assert_eq!(open_all(&mut answerer.opener, &frames_of(&stream)).unwrap(), messages);
     }
 }
