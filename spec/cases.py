@@ -713,7 +713,7 @@ PERMITTED.append(("sound, as many rounds as there may be", "MANIFEST-13", "who a
 REFUSED = [
     ("another version", "MANIFEST-2", "rules that nobody here knows", {"version": 2}),
     ("a long delay", "MANIFEST-2", "", {"delay": 2, "audit.final_rounds": 4}),
-    ("a delay of rows", "MANIFEST-2", "units of rows that wait for each other", {"delay": 1, "audit.final_rounds": 4, "data.router": routed(2), "model.family": mixed(rows=2)}),
+    ("a delay of a mixture", "MANIFEST-2", "exponents of several shards", {"delay": 1, "audit.final_rounds": 4, "model.family": mixed()}),
     ("groups", "MANIFEST-2", "reserved", {"groups": 1}),
     ("no segment", "MANIFEST-17", "division by zero", locally(segment=0)),
     ("a long segment", "MANIFEST-17", "an audit that takes as long as a round", locally(steps=2050, segment=1025, leaves=2)),

@@ -27,8 +27,8 @@ def among(rule, section, values, **bounds):
 
 def reserved(m):
     """MANIFEST-2"""
-    rows = m["model"]["family"].get("Mixture", {"rows": 1})["rows"]
-    return [("MANIFEST-2", "version", m["version"] == 1), ("MANIFEST-2", "delay", m["delay"] <= int(rows == 1)),
+    most = int("Mixture" not in m["model"]["family"])
+    return [("MANIFEST-2", "version", m["version"] == 1), ("MANIFEST-2", "delay", m["delay"] <= most),
             ("MANIFEST-2", "groups", m["groups"] == 0)]
 
 

@@ -93,7 +93,8 @@ fn rows_of_experts() -> String {
         "name = \"calls\"\n[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\n\
          hidden = 12\nsequence = {WINDOW}\n[experts]\ncolumns = 4\nactive = 2\nshared_hidden = 8\nrows = {ROWS}\n\
          branch = 0\n[training]\nrounds = 5000\nleaves = {}\nleaf_windows = 1\n[optimiser]\nwarmup = 3\n\
-         [admission]\nstart_nodes = {NODES}\nstart_verifiers = 0\n",
+         [admission]\nstart_nodes = {NODES}\nstart_verifiers = 0\n\
+         [retention]\nstates = 64\ncontributions = 64\n",
         2 * NODES
     )
 }

@@ -1,6 +1,7 @@
 //! What was computed for a round before it began.
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use muster_core::ids::Round;
 use muster_core::lock::lock;
@@ -15,38 +16,42 @@ pub(super) struct Ahead(Mutex<Held>);
 struct Held {
     /// The newest round that has begun.
     begun: Option<Round>,
+    /// What is being computed.
+    under_way: Option<Assignment>,
     done: Option<(Assignment, Summed)>,
     /// Sums that were of use.
     used: u64,
 }
 
 impl Ahead {
-    /// A round has begun: it is not foreseen any more.
-    pub(super) fn begin(&self, round: Round) {
+    /// A round has begun, with these leaves: others that are under way are of no use, and end with the one that is being computed.
+    pub(super) fn begin(&self, work: &Assignment) {
         let mut held = lock(&self.0);
-        held.begun = held.begun.max(Some(round));
+        held.begun = held.begun.max(Some(work.round));
+        if let Some(other) = held.under_way.as_ref().filter(|other| !same(other, work)) {
+            other.stop.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// Whether it is worth computing for a round.
-    pub(super) fn is_wanted(&self, round: Round) -> bool {
-        lock(&self.0).begun < Some(round)
+    /// Whether it is worth computing these leaves; they are under way then.
+    pub(super) fn start(&self, work: &Assignment) -> bool {
+        let mut held = lock(&self.0);
+        let wanted = held.begun < Some(work.round);
+        held.under_way = wanted.then(|| work.clone());
+        wanted
     }
 
     /// Keeps a sum, in place of any earlier one.
     pub(super) fn put(&self, work: Assignment, summed: Summed) {
-        lock(&self.0).done = Some((work, summed));
+        let mut held = lock(&self.0);
+        (held.under_way, held.done) = (None, Some((work, summed)));
     }
 
     /// The sum of just these leaves; what is there for another round, or for other seats than there are, is dropped.
     pub(super) fn take(&self, work: &Assignment) -> Option<Summed> {
         let mut held = lock(&self.0);
         let (done, summed) = held.done.take()?;
-        // Seed and root: of a round that was taken back another one has the state.
-        let same = (done.round, done.seed, done.root, done.slot)
-            == (work.round, work.seed, work.root, work.slot)
-            && done.route == work.route
-            && done.quota == work.quota
-            && done.seating == work.seating;
+        let same = same(&done, work);
         held.used += u64::from(same);
         same.then_some(summed)
     }
@@ -55,4 +60,13 @@ impl Ahead {
     pub(super) fn used(&self) -> u64 {
         lock(&self.0).used
     }
+}
+
+/// Whether these are the same leaves of the same round.
+fn same(one: &Assignment, other: &Assignment) -> bool {
+    // Seed and root: of a round that was taken back another one has the state.
+    (one.round, one.seed, one.root, one.slot) == (other.round, other.seed, other.root, other.slot)
+        && one.route == other.route
+        && one.quota == other.quota
+        && one.seating == other.seating
 }

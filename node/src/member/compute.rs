@@ -1,5 +1,6 @@
 //! Computes leaves and sums them into a contribution.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -58,6 +59,7 @@ impl Spares {
 }
 
 /// What is to be computed.
+#[derive(Clone)]
 pub struct Assignment {
     /// The manifest.
     pub manifest: Arc<Manifest>,
@@ -85,6 +87,8 @@ pub struct Assignment {
     pub parts: Vec<Vec<Block>>,
     /// No further leaf is begun after this.
     pub deadline: Instant,
+    /// Once it is set, no further leaf is begun either.
+    pub stop: Arc<AtomicBool>,
     /// Where vectors come from.
     pub spares: Spares,
 }
@@ -107,7 +111,8 @@ impl Assignment {
 
     fn sum_with(&self, arithmetic: &mut dyn Arithmetic, room: usize, trace: Option<Trace>) -> Summed {
         // One leaf at least, however late it is: a seat that commits nothing fails (LEDGER-15, LEDGER-20).
-        let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
+        let stopped = || self.stop.load(Ordering::Relaxed) || Instant::now() >= self.deadline;
+        let in_time = |position: u32| position == 0 || !stopped();
         let bytes = (Layout::of_run(&self.manifest).planes() * self.state.parameters.len() * 4)
             .saturating_mul(self.quota as usize);
         let mut summed = Summed { trace, ..Summed::default() };

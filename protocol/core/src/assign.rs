@@ -10,7 +10,8 @@ use crate::limits;
 use crate::manifest::{Albert, Manifest, Model};
 use crate::messages::round::Route;
 
-/// Seed of a round (ASSIGN-1): `H("round-seed", run, le4(t), root of X_t)`.
+/// Seed of a round's leaves, or of its parts (ASSIGN-1): `H("round-seed", run, le4(t), root)`, of the state that the leaves are
+/// computed on, or the one that they change.
 pub fn round_seed(run: RunId, round: Round, state: &Digest) -> Digest {
     Hasher::new(Domain::ROUND_SEED).value(&run).value(&round).value(state).finish()
 }
@@ -169,7 +170,7 @@ pub struct Seating<'a> {
     pub layout: &'a Layout,
     /// Planes that are exchanged.
     pub planes: usize,
-    /// The round's seed.
+    /// The seed of the round's parts.
     pub seed: &'a Digest,
     /// The row of each slot.
     pub rows: &'a [Row],

@@ -7,19 +7,31 @@ use muster_core::channel::frames::HEADER_BYTES;
 use muster_core::limits;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is read at a time, and what an idle connection keeps for it.
-const BUFFER_BYTES: usize = 2 * (HEADER_BYTES + limits::FRAME_BYTES);
+/// A full frame on the stream.
+const FULL_BYTES: usize = HEADER_BYTES + limits::FRAME_BYTES;
+/// What an idle connection keeps for reading.
+const KEPT_BYTES: usize = 2 * FULL_BYTES;
+/// What is read at a time of a long message: fewer reads, and as much as a processor's cache has.
+const LONG_BYTES: usize = 4 * FULL_BYTES;
 
-/// What has arrived on a stream, up to [`BUFFER_BYTES`]. A call that is cancelled loses nothing.
+/// What has arrived on a stream, up to [`LONG_BYTES`]. A call that is cancelled loses nothing.
 pub(crate) struct FrameReader<R> {
     stream: R,
     buffer: Vec<u8>,
     unread: Range<usize>,
+    /// Whether a long message is under way.
+    long: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(stream: R) -> Self {
-        Self { stream, buffer: Vec::new(), unread: 0..0 }
+        Self { stream, buffer: Vec::new(), unread: 0..0, long: false }
+    }
+
+    /// Bytes of memory that it holds.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.buffer.capacity()
     }
 
     /// Waits for the header of the next frame, and returns the length of what follows it.
@@ -44,6 +56,23 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(&self.buffer[start + HEADER_BYTES..start + length])
     }
 
+    /// A frame was opened whose message goes on: more is read at a time. Not before, so that nobody has memory for bytes that do
+    /// not open.
+    pub(crate) fn widen(&mut self) {
+        self.long = true;
+    }
+
+    /// A message is over: gives back the memory that only a long one needs, unless another one has begun to arrive.
+    pub(crate) fn settle(&mut self) {
+        self.long = false;
+        if self.buffer.len() > KEPT_BYTES && self.unread.len() <= KEPT_BYTES {
+            self.buffer.copy_within(self.unread.clone(), 0);
+            self.unread = 0..self.unread.len();
+            self.buffer.truncate(KEPT_BYTES);
+            self.buffer.shrink_to_fit();
+        }
+    }
+
     /// Reads until so many bytes are there, and shows these: at most a header and a frame, of which the buffer takes two.
     async fn wait(&mut self, length: usize) -> io::Result<&[u8]> {
         while self.unread.len() < length {
@@ -59,7 +88,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Moves what is unread to the front if it has no room where it is.
     fn make_room(&mut self, length: usize) {
-        self.buffer.resize(BUFFER_BYTES, 0);
+        let bytes = if self.long { LONG_BYTES } else { KEPT_BYTES };
+        self.buffer.resize(bytes.max(self.buffer.len()), 0);
         if self.unread.is_empty() || self.unread.start + length > self.buffer.len() {
             self.buffer.copy_within(self.unread.clone(), 0);
             self.unread = 0..self.unread.len();

@@ -422,7 +422,7 @@ mod tests {
         let shard = |id: ShardId| {
             let (values, present) = update.shard(&layout, id)?;
             let (values, present) = (values.to_vec(), present.to_vec());
-            Some(Update { shards: vec![id], values, present, late: Vec::new() })
+            Some(Update { shards: vec![id], values, present, ..Update::default() })
         };
         home.save_update(&layout, Round(6), &update, &steps([6, 6, 6])).unwrap();
         home.save_update_by_shard(&layout, Round(7), &update.shards, (&steps([7, 7, 6]), false), &shard)

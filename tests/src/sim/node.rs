@@ -349,6 +349,7 @@ impl Sim {
             seating: view.seats().to_vec(),
             parts: view.parts().iter().map(|plan| plan.blocks.clone()).collect(),
             deadline: Instant::now() + Duration::from_secs(3600),
+            stop: Arc::default(),
             spares: Spares::default(),
         };
         let conduct = self.nodes[number].player.conduct.clone();

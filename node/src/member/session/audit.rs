@@ -155,6 +155,7 @@ fn recompute(
         seating: Vec::new(),
         parts: Vec::new(),
         deadline: Instant::now(),
+        stop: Arc::default(),
         spares: Spares::default(),
     };
     // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.

@@ -82,6 +82,7 @@ impl NodeDriver {
             seating: view.seats().to_vec(),
             parts: view.parts().iter().map(|plan| plan.blocks.clone()).collect(),
             deadline: Instant::now() + patience,
+            stop: Arc::default(),
             spares: self.shared.own.spares().clone(),
         })
     }
@@ -183,7 +184,7 @@ impl Committing {
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
-        self.shared.ahead.begin(work.round);
+        self.shared.ahead.begin(&work);
         let (Summed { q, loss, count, leaves, trace }, threads) = {
             // Whatever is computed ahead has the arithmetic until it is done.
             let mut arithmetic = lock(&self.arithmetic);
@@ -237,7 +238,7 @@ impl Committing {
     fn foresee(&self, work: Assignment) {
         let mut arithmetic = lock(&self.arithmetic);
         // The round may have come before the processor was free.
-        if self.shared.ahead.is_wanted(work.round) {
+        if self.shared.ahead.start(&work) {
             let summed = self.contribute(&work, &mut **arithmetic);
             self.shared.ahead.put(work, summed);
         }

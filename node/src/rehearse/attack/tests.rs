@@ -121,6 +121,7 @@ fn work_on(kind: Kind, round: u32) -> Assignment {
             .collect(),
         parts: parts.to_vec(),
         deadline: Instant::now() + Duration::from_secs(600),
+        stop: Arc::default(),
         spares: Spares::default(),
     }
 }

@@ -52,7 +52,7 @@ impl ResultGrid {
         let multiples: Vec<i32> = values.iter().map(|value| (f64::from(*value) * inverse) as i32).collect();
         let good = |(value, q): (&f32, &i32)| {
             // By the bits: −0 is another value in a digest.
-            q.abs() <= GRID_LIMIT && self.value(*q).to_bits() == value.to_bits()
+            q.unsigned_abs() <= GRID_LIMIT.unsigned_abs() && self.value(*q).to_bits() == value.to_bits()
         };
         values.iter().zip(&multiples).all(good).then(|| pack(&multiples))
     }
@@ -120,7 +120,7 @@ mod tests {
         let after = [&bytes[..], &[9, 9]].concat();
         assert_eq!(grid.unpack(&after, values.len()).unwrap(), (values.clone(), &[9, 9][..]));
         assert!(grid.unpack(&bytes, values.len() + 1).is_err());
-        for odd in [1.0, -0.0, f32::NAN, f32::INFINITY, 1e30, 4.0 * (1 << 22) as f32 + 4.0] {
+        for odd in [1.0, -0.0, f32::NAN, f32::INFINITY, 1e30, -1e30, 4.0 * (1 << 22) as f32 + 4.0] {
             assert!(grid.pack(&[odd]).is_none(), "{odd}");
         }
         let beyond = pack(&[GRID_LIMIT + 1]);

@@ -14,8 +14,9 @@ use crate::state::StateRoots;
 impl Ledger {
     /// The round that a record opens with these seats.
     pub(super) fn opened_with(&self, round: Round, seats: &[Seat], base: StateRoots) -> RoundView {
-        // The root of the state is in it: the seed is known to nobody before that state is sealed.
         let seed = assign::round_seed(self.run, round, &base.root());
+        // ASSIGN-1: the root of the newest state is in it, so that nobody knows who will reduce what before the seats are settled.
+        let parts_seed = assign::round_seed(self.run, round, &self.state.root());
         let aggregators = self.aggregators(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
@@ -23,7 +24,7 @@ impl Ledger {
         let seating = Seating {
             layout: &self.layout,
             planes: self.manifest.planes_in(round),
-            seed: &seed,
+            seed: &parts_seed,
             rows: &rows,
             route: route.as_ref(),
             aggregators: &aggregators,
@@ -41,6 +42,7 @@ impl Ledger {
             state: self.state.clone(),
             base,
             seed,
+            parts_seed,
             seats: seats.to_vec(),
             aggregators,
             parts,

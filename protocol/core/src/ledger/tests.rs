@@ -167,8 +167,6 @@ fn round_28_leaves_are_computed_on_the_state_before_the_round_before() {
 #[test]
 fn round_29_the_next_round_is_foreseen_while_values_travel() {
     let mut chain = Chain::begin_with(Manifest { delay: 1, ..manifest(4) });
-    let parts =
-        |view: &RoundView| -> Vec<_> { view.parts().iter().map(|plan| plan.blocks.clone()).collect() };
     for _ in 0..2 {
         assert!(chain.ledger.foreseen().is_none(), "nothing is frozen");
         chain.reduce_all();
@@ -178,7 +176,11 @@ fn round_29_the_next_round_is_foreseen_while_values_travel() {
         let view = chain.ledger.current().expect("a round");
         assert_eq!(foreseen.round(), view.round());
         assert_eq!((foreseen.seed(), foreseen.base()), (view.seed(), view.base()));
-        assert_eq!((foreseen.seats(), parts(&foreseen)), (view.seats(), parts(view)));
+        assert_eq!(foreseen.seats(), view.seats());
+        // ASSIGN-1: who reduces what is drawn by a root that nobody knows yet.
+        assert_ne!(foreseen.parts_seed(), view.parts_seed());
+        let newest = view.state().root();
+        assert_eq!(view.parts_seed(), round_seed(chain.ledger.run(), view.round(), &newest));
     }
     let mut prompt = Chain::begin();
     prompt.reduce_all();

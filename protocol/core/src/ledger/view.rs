@@ -50,6 +50,7 @@ pub(super) struct Opening {
     pub(super) state: StateRoots,
     pub(super) base: StateRoots,
     pub(super) seed: Digest,
+    pub(super) parts_seed: Digest,
     pub(super) seats: Vec<Seat>,
     pub(super) aggregators: Vec<Slot>,
     pub(super) parts: Vec<PartPlan>,
@@ -298,9 +299,14 @@ impl RoundView {
         self.opening.base != self.opening.state
     }
 
-    /// Its public seed.
+    /// The public seed of its leaves.
     pub fn seed(&self) -> Digest {
         self.opening.seed
+    }
+
+    /// The public seed by which its parts have aggregators.
+    pub fn parts_seed(&self) -> Digest {
+        self.opening.parts_seed
     }
 
     /// Its seats in order of slots.

@@ -23,11 +23,16 @@ impl Manifest {
     /// # Errors
     /// [`Misuse`] naming field, rule and value.
     pub fn check(&self) -> Result<(), Misuse> {
-        // MANIFEST-2: version is 1; delay is 0, or 1 where the model has one row; groups are 0.
+        // MANIFEST-2: version is 1; delay is 0, or 1 where the model is no mixture; groups are 0.
         require(self.version == VERSION, "version", "must be 1", self.version)?;
         within("delay", self.delay, 0..=1)?;
-        let rule = "must be 0 in a model with several rows, whose updates wait for each other already";
-        require(self.delay == 0 || self.model.rows() == 1, "delay", rule, self.delay)?;
+        let rule = "must be 0 in a mixture of experts, whose rows have steps of their own";
+        require(
+            self.delay == 0 || !matches!(self.model.family, Family::Mixture(_)),
+            "delay",
+            rule,
+            self.delay,
+        )?;
         require(self.groups == 0, "groups", "is reserved and must be 0", self.groups)?;
         self.model.check()?;
         self.data.check(&self.model)?;

@@ -4,6 +4,7 @@ use crate::error::Reject;
 use crate::ids::{Block, Digest, Part, Round};
 use crate::ledger::Stage;
 use crate::ledger::fixture::{Chain, manifest, node, slots};
+use crate::manifest::Manifest;
 use crate::messages::record::Body;
 use crate::messages::round::{Checked, Delivered, Receipt};
 
@@ -74,6 +75,29 @@ fn round_1_a_round_without_a_commitment_ends_where_others_could_go_on() {
     assert!(!conductor.ledger().derived_seats().is_empty());
     let seated: Vec<_> = conductor.ledger().derived_seats().iter().map(|seat| seat.member).collect();
     assert_eq!(seated, [node(4).id()], "the others have failed");
+}
+
+/// ROUND-28: where all have fetched the newest state, nobody has the older one that a round is computed on. It ends all the same,
+/// and the next one begins on the state that they have.
+#[test]
+fn round_1_a_delayed_round_ends_where_nobody_has_its_state() {
+    let mut chain = Chain::begin_with(Manifest { delay: 1, ..manifest(4) });
+    let timer = u64::from(chain.ledger.manifest().timers.commit);
+    let mut first = conductor(&chain);
+    first.start();
+    first.tick(timer);
+    assert_eq!(proposed(&mut first), None, "everybody has the state of the first round");
+    chain.finish_round();
+    let mut behind = conductor(&chain);
+    behind.start();
+    behind.tick(timer - 1);
+    assert_eq!(proposed(&mut behind), None, "somebody may still commit");
+    behind.tick(timer);
+    let Some(body @ Body::Freeze(_)) = proposed(&mut behind) else { panic!("a Freeze") };
+    behind.sealed(timer, &chain.seal(body)).unwrap();
+    let Some(body @ Body::Inputs(_)) = proposed(&mut behind) else { panic!("Inputs") };
+    behind.sealed(timer, &chain.seal(body)).unwrap();
+    assert!(behind.ledger().derived_seats().is_empty(), "all have failed, so that the run gathers");
 }
 
 #[test]

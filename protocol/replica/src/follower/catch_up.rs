@@ -191,9 +191,8 @@ impl Follower {
     pub(super) fn update(&self, round: Round) -> Option<Update> {
         let steps = self.steps(round)?;
         let behind = self.ledger.round(round)?.is_behind();
-        let update =
-            Update::of_steps(self.ledger.layout(), &steps, |of| self.aggregate(of, &steps).map(Arc::new));
-        Some(Update { behind, ..update? })
+        let aggregate = |of| self.aggregate(of, &steps).map(Arc::new);
+        Some(Update { behind, ..Update::of_steps(self.ledger.layout(), &steps, aggregate)? })
     }
 
     /// What these steps take of the aggregate of a round.
@@ -209,7 +208,7 @@ impl Follower {
             .filter_map(|result| Some((result.part, blocks(result.part)?, result.digest)))
             .collect();
         let shards: Vec<ShardId> = own.iter().map(|step| step.shard).collect();
-        self.results.update(round, &parts, &shards).ok()
+        Some(Update { behind: view.is_behind(), ..self.results.update(round, &parts, &shards).ok()? })
     }
 
     /// Fetches the state that the steward offers; `false` when the ledger must move on first.

@@ -52,6 +52,8 @@ impl Verifier {
         // DUTY-4: what another verifier leaves undone may fall to this one, and then it needs the state.
         let due = ledger.rounds().filter(|view| view.auditable() && ledger.is_answerable(view.round()));
         wanted.extend(due.map(RoundView::round));
+        // ROUND-28: of the round under way it is the older state, which nothing else keeps.
+        wanted.extend(ledger.current().filter(|view| view.is_behind()).map(RoundView::round));
         let roots = |round| Some((round, ledger.round(round)?.base().clone()));
         let fresh = wanted.difference(&self.kept).filter_map(|round| roots(*round));
         // A state that is gone from memory cannot be written any more, and is not asked for in each batch.

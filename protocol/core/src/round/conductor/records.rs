@@ -52,11 +52,12 @@ impl Conductor {
         Some(Output::Seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits })))
     }
 
-    /// Whether a live node has no seat in a round. Where it is away, too, so that nobody has a seat in the next one, the run
+    /// Whether a live node has no seat in a round, or may lack the state that its leaves are computed on (ROUND-28): whoever has
+    /// fetched the newest one has no earlier state, and waits for a newer one. Where it is away, too, so that nobody has a seat in the next one, the run
     /// gathers, and it may return.
     fn others_are_there(&self, view: &RoundView) -> bool {
         let remains = |id: &MemberId| self.ledger.member(id).is_some_and(Member::is_node_still);
-        self.live.iter().any(|id| remains(id) && view.slot_of(id).is_none())
+        self.live.iter().any(|id| remains(id) && (view.is_behind() || view.slot_of(id).is_none()))
     }
 
     /// Whether a live member has yet to do something. One that has lost its seat since is not waited for.
@@ -143,7 +144,7 @@ impl Conductor {
     }
 
     fn moves(&self, view: &RoundView, missing: &[Part]) -> Vec<Reassigned> {
-        let (seed, rows) = (view.seed(), view.seats().iter().map(|seat| seat.row).collect::<Vec<_>>());
+        let (seed, rows) = (view.parts_seed(), view.seats().iter().map(|seat| seat.row).collect::<Vec<_>>());
         let (layout, route) = (self.ledger.layout(), view.route(Slot(0)));
         let seating = Seating {
             layout,
