@@ -25,8 +25,9 @@ fn named(output: &str) -> PathBuf {
 /// CALL-10, CALL-11, C19: one silent holder and one that lies, and nobody else is blamed.
 #[test]
 fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
-    // More rounds than there is time for: a run that is over is asked no more.
-    let settings = Settings { rounds: 5000, nodes: 4, verifiers: 0, ..Settings::default() };
+    // More rounds than there is time for: a run that is over is asked no more. Rounds are short, and who is silent is waited for.
+    let settings =
+        Settings { rounds: 5000, nodes: 4, verifiers: 0, contributions: 64, ..Settings::default() };
     let run = Run::new(programs!(), &settings);
     // The states of all rounds can be had again from these: the run is looked at before it is over.
     let mut steward = run.host_with(&["--keep-aggregates"]);
@@ -92,7 +93,7 @@ fn rows_of_experts() -> String {
     format!(
         "name = \"calls\"\n[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\n\
          hidden = 12\nsequence = {WINDOW}\n[experts]\ncolumns = 4\nactive = 2\nshared_hidden = 8\nrows = {ROWS}\n\
-         branch = 0\n[training]\nrounds = 5000\nleaves = {}\nleaf_windows = 1\n[optimiser]\nwarmup = 3\n\
+         branch = 0\nlag = 64\n[training]\nrounds = 5000\nleaves = {}\nleaf_windows = 1\n[optimiser]\nwarmup = 3\n\
          [admission]\nstart_nodes = {NODES}\nstart_verifiers = 0\n\
          [retention]\nstates = 64\ncontributions = 64\n",
         2 * NODES

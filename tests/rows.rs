@@ -124,7 +124,7 @@ fn who_passes_the_poison_of_a_held_row_is_banned_with_its_author() {
         banned.1 += report.verifiers_banned.0;
     }
     assert_eq!(banned.0, 12, "every author is banned");
-    assert!(banned.1 >= 6, "{} of 24 accomplices", banned.1);
+    assert!(banned.1 >= 4, "{} of 24 accomplices", banned.1);
 }
 
 /// `capture` of two of three: the rule takes them for the honest ones, and all of a thin row is audited (STAND-10).

@@ -15,7 +15,7 @@ pub struct Settings {
     pub audit: (f64, u32),
     /// Rounds between the registration of coins and their use.
     pub coin_lead: u32,
-    /// Rounds for which contributions are kept.
+    /// Rounds for which contributions are kept, and states if they are more than 16.
     pub contributions: u32,
     /// Share of the aggregated blocks that verifiers reduce again.
     pub blocks: f64,
@@ -85,10 +85,11 @@ start_nodes = {nodes}
 start_verifiers = {verifiers}
 [retention]
 contributions = {contributions}
-states = 16
+states = {}
 [rollback]
 limit = {rollback:?}
-"#
+"#,
+            contributions.max(&16)
         )
     }
 }
