@@ -17,7 +17,7 @@ use muster_core::messages::evidence::{Evidence, Total};
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::messages::wire::BlockData;
-use muster_core::reduction::{SealedInputs, reduce};
+use muster_core::reduction::{Reduced, SealedInputs, reduce};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{Arithmetic, ShardStep, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
@@ -47,6 +47,13 @@ struct Maker {
     arithmetic: Exact,
     crew: Crew,
     home: Home,
+}
+
+/// Turns the sign of its first block, and signs for that.
+fn turn(reduced: &mut Reduced) {
+    reduced.values[0].iter_mut().for_each(|value| *value = 0.0 - *value);
+    let digest = PartDigest::default();
+    reduced.digest = reduced.values.iter().fold(digest, |digest, values| digest.block(values)).finish();
 }
 
 impl Maker {
@@ -151,23 +158,20 @@ impl Maker {
         let (mut results, mut seconds) = (Vec::new(), Vec::new());
         for (part, plan) in (0..).map(Part).zip(view.parts()) {
             let inputs = view.inputs()[part.index()];
-            let commitment = |slot| view.commitment(slot);
             let input = |slot: Slot, block| sums.get(slot.index())?.0.get(layout.block(block)?.range.clone());
-            let sealed = SealedInputs { freeze: view.freeze_digest().expect("a freeze"), slots: &inputs };
+            let freeze = view.freeze_digest().expect("frozen");
+            let sealed = SealedInputs { freeze, slots: &inputs };
             let mut reduced =
-                reduce(&manifest, &layout, &plan.blocks, &sealed, commitment, input).expect("inputs");
+                reduce(&manifest, &layout, &plan.blocks, &sealed, |slot| view.commitment(slot), input)
+                    .expect("inputs");
             if wrong == Some(part) {
-                reduced.values[0].iter_mut().for_each(|value| *value = 0.0 - *value);
-                let digest = PartDigest::default();
-                reduced.digest =
-                    reduced.values.iter().fold(digest, |digest, values| digest.block(values)).finish();
+                turn(&mut reduced);
             }
             for (block, values) in plan.blocks.iter().zip(&reduced.values) {
                 update.put(&layout, *block, values).expect("a block");
             }
-            let freeze = view.freeze_digest().expect("frozen");
-            let digest = reduced.digest;
-            let result = PartResult { round: view.round(), part, attempt: 0, freeze, inputs, digest };
+            let (round, digest) = (view.round(), reduced.digest);
+            let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
             let signers = view.aggregators_in(part, 0);
             let mut signed = signers.map(|slot| identity(10 + slot.0 as u8).sign(run, &result));
             results.push(signed.next());

@@ -11,6 +11,7 @@ use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 
+use super::ahead::Ahead;
 use super::compute::{LeafSum, Spares};
 
 /// Bytes of leaves that are kept for audits; older ones are recomputed when asked for.
@@ -60,18 +61,29 @@ pub struct Own {
     rounds: Mutex<BTreeMap<Round, Arc<Contribution>>>,
     keep: usize,
     spares: Spares,
+    ahead: Ahead,
 }
 
 impl Own {
     /// Keeps this many rounds.
     pub fn new(keep: usize) -> Self {
         // Two at least: while a round is computed the one before is audited.
-        Self { rounds: Mutex::default(), keep: keep.max(2), spares: Spares::default() }
+        Self {
+            rounds: Mutex::default(),
+            keep: keep.max(2),
+            spares: Spares::default(),
+            ahead: Ahead::default(),
+        }
     }
 
     /// Vectors of contributions that were dropped.
     pub fn spares(&self) -> &Spares {
         &self.spares
+    }
+
+    /// What was computed before its round began.
+    pub(super) fn ahead(&self) -> &Ahead {
+        &self.ahead
     }
 
     /// One round's contribution.

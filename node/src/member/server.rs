@@ -12,7 +12,6 @@ use muster_net::serve::{Handler, Unanswered};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
-use super::ahead::Ahead;
 use super::calls::Calls;
 use super::conduct::{Delay, NodeConduct};
 use super::own::Own;
@@ -29,8 +28,6 @@ pub(super) struct NodeContext {
     pub(super) conduct: Arc<dyn NodeConduct>,
     pub(super) intake: Arc<Intake>,
     pub(super) own: Own,
-    /// What was computed before its round began.
-    pub(super) ahead: Ahead,
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
     pub(super) calls: Calls,
@@ -174,7 +171,6 @@ mod tests {
         let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
         let shared = NodeContext {
-            ahead: Ahead::default(),
             identity,
             calls,
             pieces: Pieces::new(offers, Arc::new(HonestNode)),

@@ -33,7 +33,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
 use self::listen::listen;
 use self::prepare::{join_swarm, prepare, reach};
-use super::ahead::Ahead;
 use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
@@ -159,7 +158,6 @@ impl Session {
             conduct: conduct.clone(),
             intake: Arc::new(Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone())),
             own: Own::new(keep),
-            ahead: Ahead::default(),
             results: follower.results().clone(),
             stopwatch,
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
@@ -199,7 +197,7 @@ impl Session {
     fn report(&self) {
         let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
         let replica = lock(self.follower.replica());
-        let counts = (self.endpoint.bytes_sent(), shared.ahead.used());
+        let counts = (self.endpoint.bytes_sent(), shared.own.ahead().used());
         let report = ResultFile::new(self.me(), machine.leaves(), &replica, counts, &shared.stopwatch);
         let kept = [
             home.write_file("result.json", report.json().as_bytes()),

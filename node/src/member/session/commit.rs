@@ -184,11 +184,11 @@ impl Committing {
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
-        self.shared.ahead.begin(&work);
+        self.shared.own.ahead().begin(&work);
         let (Summed { q, loss, count, leaves, trace }, threads) = {
             // Whatever is computed ahead has the arithmetic until it is done.
             let mut arithmetic = lock(&self.arithmetic);
-            let ahead = self.shared.ahead.take(&work);
+            let ahead = self.shared.own.ahead().take(&work);
             let summed = ahead.unwrap_or_else(|| self.contribute(&work, &mut **arithmetic));
             (summed, arithmetic.threads())
         };
@@ -238,9 +238,9 @@ impl Committing {
     fn foresee(&self, work: Assignment) {
         let mut arithmetic = lock(&self.arithmetic);
         // The round may have come before the processor was free.
-        if self.shared.ahead.start(&work) {
+        if self.shared.own.ahead().start(&work) {
             let summed = self.contribute(&work, &mut **arithmetic);
-            self.shared.ahead.put(work, summed);
+            self.shared.own.ahead().put(work, summed);
         }
     }
 
