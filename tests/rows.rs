@@ -107,11 +107,12 @@ fn a_held_row_applies_what_has_passed() {
 }
 
 /// The attack pass-row: two verifiers in league pass what they inspect of the held rows; each pass of theirs is a verdict.
+/// The bar, a quarter of them, is a rate over many seeds.
 #[test]
 fn who_passes_the_poison_of_a_held_row_is_banned_with_its_author() {
     let attacks = ["pair".parse().expect("an attack")];
     let mut banned = (0, 0);
-    for seed in 0..12 {
+    for seed in 0..48 {
         let plan = plan(seed, 40, cast(6, &attacks, Round(4), seed), 3);
         let change = |manifest: &mut Manifest| {
             (manifest.model.width, manifest.model.sequence) = (8, 16);
@@ -123,8 +124,8 @@ fn who_passes_the_poison_of_a_held_row_is_banned_with_its_author() {
         banned.0 += report.convictions.len();
         banned.1 += report.verifiers_banned.0;
     }
-    assert_eq!(banned.0, 12, "every author is banned");
-    assert!(banned.1 >= 4, "{} of 24 accomplices", banned.1);
+    assert_eq!(banned.0, 48, "every author is banned");
+    assert!(banned.1 >= 24, "{} of 96 accomplices", banned.1);
 }
 
 /// `capture` of two of three: the rule takes them for the honest ones, and all of a thin row is audited (STAND-10).
@@ -178,8 +179,8 @@ fn a_bomb_raises_no_second_moment_beyond_trust() {
             before = sim.state().clone();
         }
     }
-    // AGG-23 comes after AGG-22, and may add a step to each value.
-    assert!(largest > 0.01 && largest <= 1.0 + 1e-2, "{largest} of what trust allows");
+    // AGG-23 comes after AGG-22. Its dither is unbiased, so of the step that it may add to each value little is left.
+    assert!(largest > 0.01 && largest <= 1.0 + 2e-3, "{largest} of what trust allows");
 }
 
 /// How much of what `trust` allows the mean second moment of a block of a row has grown by with the last update, at most.

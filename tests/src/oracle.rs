@@ -56,7 +56,7 @@ pub fn train(folder: &Path) -> Digest {
             });
             sums.push(q);
         }
-        waiting.insert(round, Arc::new(aggregate(manifest, (round, &freeze), &layout, &seats, &sums)));
+        waiting.insert(round, Arc::new(aggregate(manifest, round, &freeze, &layout, &seats, &sums)));
         let update =
             Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
         let fewer = manifest.model.rows_after(state.step());
@@ -73,7 +73,8 @@ pub fn train(folder: &Path) -> Digest {
 /// Shard by shard and block by block, from the seats that compute on it.
 fn aggregate(
     manifest: &Manifest,
-    (round, freeze): (Round, &Digest),
+    round: Round,
+    freeze: &Digest,
     layout: &Layout,
     seats: &[Seated],
     sums: &[Vec<i32>],

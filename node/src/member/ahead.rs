@@ -70,3 +70,40 @@ fn same(one: &Assignment, other: &Assignment) -> bool {
         && one.quota == other.quota
         && one.seating == other.seating
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rehearse::attack::tests::work;
+
+    fn stopped(work: &Assignment) -> bool {
+        work.stop.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn round_29_a_round_that_begins_stops_other_leaves_and_takes_its_own() {
+        let (ahead, foreseen) = (Ahead::default(), work(4));
+        // A block that was reassigned, or a state that was taken back.
+        let others = [
+            Assignment { quota: foreseen.quota + 1, stop: Default::default(), ..foreseen.clone() },
+            Assignment { root: foreseen.seed, stop: Default::default(), ..foreseen.clone() },
+        ];
+        assert!(ahead.start(&foreseen));
+        ahead.begin(&foreseen);
+        assert!(!stopped(&foreseen), "these leaves are the round's own");
+        for other in &others {
+            assert!(!ahead.start(other), "a round that has begun is not foreseen");
+            ahead.put(foreseen.clone(), Summed::default());
+            assert!(ahead.take(other).is_none());
+            assert!(ahead.take(&foreseen).is_none(), "it was dropped");
+        }
+        ahead.put(foreseen.clone(), Summed::default());
+        assert!(ahead.take(&foreseen).is_some() && ahead.used() == 1);
+
+        let next = Assignment { round: Round(5), stop: Default::default(), ..foreseen.clone() };
+        let other = Assignment { quota: 1, stop: Default::default(), ..next.clone() };
+        assert!(ahead.start(&next));
+        ahead.begin(&other);
+        assert!(stopped(&next) && !stopped(&other), "leaves of other seats are of no use");
+    }
+}

@@ -26,7 +26,8 @@ impl ResultFile {
         id: MemberId,
         leaves_counted: u64,
         replica: &Replica,
-        (bytes_sent, rounds_ahead): (u64, u64),
+        bytes_sent: u64,
+        rounds_ahead: u64,
         stopwatch: &Stopwatch,
     ) -> Self {
         let seconds = Phase::ALL.into_iter().map(|phase| (phase.word(), stopwatch.seconds(phase)));

@@ -197,8 +197,8 @@ impl Session {
     fn report(&self) {
         let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
         let replica = lock(self.follower.replica());
-        let counts = (self.endpoint.bytes_sent(), shared.own.ahead().used());
-        let report = ResultFile::new(self.me(), machine.leaves(), &replica, counts, &shared.stopwatch);
+        let (sent, ahead) = (self.endpoint.bytes_sent(), shared.own.ahead().used());
+        let report = ResultFile::new(self.me(), machine.leaves(), &replica, sent, ahead, &shared.stopwatch);
         let kept = [
             home.write_file("result.json", report.json().as_bytes()),
             home.write_file(MANIFEST, &manifest.bytes()),

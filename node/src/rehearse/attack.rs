@@ -350,4 +350,4 @@ impl FromStr for Attack {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

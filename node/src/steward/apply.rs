@@ -76,10 +76,10 @@ impl Applying {
 
     /// Writes the aggregate down and applies it, shard by shard: it is as large as all of them.
     fn apply(&self) -> Result<StateRoots, StoreError> {
-        let Self { round, shards, steps, behind, court, .. } = self;
+        let Self { round, shards, steps, court, .. } = self;
         let (home, layout) = (&court.home, &court.layout);
         // First: a restart takes this step again from the files.
-        home.save_update_by_shard(layout, *round, shards, (steps, *behind), &|shard| self.shard(shard))?;
+        home.save_update_by_shard(layout, *round, shards, steps, &|shard| self.shard(shard))?;
         // What has waited is on the disk alone; what is applied at once need not be read again.
         let updates = steps.iter().map(|step| {
             let at_once = self.shard(step.shard).filter(|_| step.round == *round);

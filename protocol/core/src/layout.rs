@@ -96,7 +96,7 @@ pub struct BlockRange {
 }
 
 impl Layout {
-    /// The layout of a checked model, for what needs no settings of a run but these.
+    /// The layout of a checked model, without what the settings of a run add ([`Self::of_run`]).
     pub fn of(model: &Model) -> Self {
         let mut layout = Self {
             shards: Vec::new(),

@@ -37,14 +37,12 @@ impl Home {
         update: &Update,
         steps: &[ShardStep],
     ) -> Result<()> {
-        let head = Head { steps: steps.to_vec(), behind: update.behind, shards: Vec::new() };
-        self.write_update(layout, round, head, &update.shards, &|id, take| {
-            update.shard(layout, id).map(|(values, present)| take(values, present))
+        self.write_update(layout, round, steps, &update.shards, &|id, take| {
+            update.shard(layout, id).map(|(values, present)| take(values, present, update.behind))
         })
     }
 
-    /// The same of an aggregate that is made shard by shard, with these shards. Each is asked for twice. `behind` is that of all
-    /// of them.
+    /// The same of an aggregate that is made shard by shard, with these shards. Each is asked for twice.
     ///
     /// # Errors
     /// [`crate::error::Kind::Refused`] when one does not come; as [`Self::save_update`].
@@ -53,13 +51,12 @@ impl Home {
         layout: &Layout,
         round: Round,
         shards: &[ShardId],
-        (steps, behind): (&[ShardStep], bool),
+        steps: &[ShardStep],
         shard: &dyn Fn(ShardId) -> Option<Update>,
     ) -> Result<()> {
-        let head = Head { steps: steps.to_vec(), behind, shards: Vec::new() };
-        self.write_update(layout, round, head, shards, &|id, take| {
+        self.write_update(layout, round, steps, shards, &|id, take| {
             let own = shard(id).filter(|own| own.shards == [id] && own.fits(layout))?;
-            Some(take(&own.values, &own.present))
+            Some(take(&own.values, &own.present, own.behind))
         })
     }
 
@@ -67,14 +64,16 @@ impl Home {
         &self,
         layout: &Layout,
         round: Round,
-        mut head: Head,
+        steps: &[ShardStep],
         shards: &[ShardId],
         shard: &dyn Fn(ShardId, Take<'_>) -> Option<io::Result<()>>,
     ) -> Result<()> {
         let path = self.update_path(round);
+        let mut head = Head { steps: steps.to_vec(), behind: false, shards: Vec::new() };
         for id in shards {
             let mut sum = None;
-            let _ = shard(*id, &mut |values, present| {
+            let _ = shard(*id, &mut |values, present, behind| {
+                head.behind |= behind;
                 sum = Some(checksum(round, values, present));
                 Ok(())
             });
@@ -88,7 +87,7 @@ impl Home {
             file.write_all(&(head.len() as u64).to_le_bytes())?;
             file.write_all(&head)?;
             for id in shards {
-                let mut write = |values: &[f32], present: &[bool]| {
+                let mut write = |values: &[f32], present: &[bool], _| {
                     values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))?;
                     file.write_all(&marks(present))
                 };
@@ -170,8 +169,8 @@ impl Home {
     }
 }
 
-/// What takes the values and marks of a shard.
-type Take<'a> = &'a mut dyn FnMut(&[f32], &[bool]) -> io::Result<()>;
+/// What takes the values and marks of a shard, and whether it is behind.
+type Take<'a> = &'a mut dyn FnMut(&[f32], &[bool], bool) -> io::Result<()>;
 
 /// Where the aggregate of a round is in a directory of aggregates.
 pub(crate) fn update_path(directory: &Path, round: Round) -> PathBuf {
@@ -425,8 +424,7 @@ mod tests {
             Some(Update { shards: vec![id], values, present, ..Update::default() })
         };
         home.save_update(&layout, Round(6), &update, &steps([6, 6, 6])).unwrap();
-        home.save_update_by_shard(&layout, Round(7), &update.shards, (&steps([7, 7, 6]), false), &shard)
-            .unwrap();
+        home.save_update_by_shard(&layout, Round(7), &update.shards, &steps([7, 7, 6]), &shard).unwrap();
         assert_eq!(home.load_update(&layout, Round(7)).unwrap(), update);
         let read: Vec<Update> = home.load_steps(&layout, Round(7)).unwrap().map(Result::unwrap).collect();
         let mut expected: Vec<Update> = update.shards.iter().map(|id| shard(*id).unwrap()).collect();
@@ -445,8 +443,7 @@ mod tests {
         }
         assert_eq!(home.read_update_block(&layout, Round(8), Block(0)).unwrap(), None);
         let lacks = |id: ShardId| shard(id).filter(|_| id != ShardId(1));
-        let error =
-            home.save_update_by_shard(&layout, Round(8), &update.shards, (&[], false), &lacks).unwrap_err();
+        let error = home.save_update_by_shard(&layout, Round(8), &update.shards, &[], &lacks).unwrap_err();
         assert!(error.kind() == Kind::Refused && error.to_string().contains("8.update"), "{error}");
         assert_eq!(home.updates().unwrap(), [6, 7].map(Round));
     }

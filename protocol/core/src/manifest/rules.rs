@@ -26,7 +26,7 @@ impl Manifest {
         // MANIFEST-2: version is 1; delay is 0, or 1 where the model is no mixture; groups are 0.
         require(self.version == VERSION, "version", "must be 1", self.version)?;
         within("delay", self.delay, 0..=1)?;
-        let rule = "must be 0 in a mixture of experts, whose rows have steps of their own";
+        let rule = "must be 0 in a mixture of experts, whose rows have steps of their own: set training.overlap to false";
         require(
             self.delay == 0 || !matches!(self.model.family, Family::Mixture(_)),
             "delay",
@@ -186,7 +186,9 @@ impl Manifest {
         within("aggregation.iterations", aggregation.iterations, 0..=64)?;
         within("aggregation.cap_ppm", aggregation.cap_ppm, 1..=MILLION)?;
         within("aggregation.replicas", aggregation.replicas, 1..=2)?;
-        within("aggregation.result_bits", aggregation.result_bits, 0..=self.training.grid_bits)?;
+        let (bits, most) = (aggregation.result_bits, self.training.grid_bits);
+        let rule = format!("must be at most training.grid_bits, {most}");
+        require(bits <= most, "aggregation.result_bits", &rule, bits)?;
         let (minority, assumed) = (aggregation.assumed_ppm < MILLION / 2, aggregation.assumed_ppm);
         let rule = "must be below 500000: no rule withstands a majority";
         require(minority, "aggregation.assumed_ppm", rule, assumed)

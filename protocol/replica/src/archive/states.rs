@@ -1,6 +1,7 @@
 //! Finding the state that evidence is about in a folder, without re-executing the run.
 
 use std::borrow::Borrow;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,12 +30,14 @@ pub fn find_state(
     arithmetic: &mut Exact,
 ) -> Option<State> {
     // ROUND-28: what leaves of a round are computed on may be the state before the round before.
-    let earlier = (manifest.delay > 0).then(|| round.0.checked_sub(1)).flatten().map(Round);
-    let mut rounds = [Some(round), earlier].into_iter().flatten();
-    rounds.find_map(|round| find_state_before(folder, manifest, dataset, round, root, arithmetic))
+    let earlier = round.0.checked_sub(manifest.delay.into()).map(Round);
+    let rounds: BTreeSet<Round> = earlier.into_iter().chain([round]).collect();
+    let mut before = |round| find_before(folder, manifest, dataset, round, root, arithmetic);
+    rounds.into_iter().rev().find_map(&mut before)
 }
 
-fn find_state_before(
+/// The same of the state before just this round.
+fn find_before(
     folder: &Path,
     manifest: &Manifest,
     dataset: &Arc<Dataset>,

@@ -186,7 +186,10 @@ fn work_is_of_a_size_to_do() {
         (|m| m.optimiser.clip_norm = real(-2.0), "optimiser.clip_norm must not be negative; it is -2"),
         (|m| m.aggregation.iterations = 65, "aggregation.iterations must be 0 to 64; it is 65"),
         (|m| m.aggregation.replicas = 3, "aggregation.replicas must be 1 to 2; it is 3"),
-        (|m| m.aggregation.result_bits = 9, "aggregation.result_bits must be 0 to 8; it is 9"),
+        (
+            |m| m.aggregation.result_bits = 9,
+            "aggregation.result_bits must be at most training.grid_bits, 8; it is 9",
+        ),
         (
             |m| m.aggregation.assumed_ppm = 500_000,
             "aggregation.assumed_ppm must be below 500000: no rule withstands a majority; it is 500000",

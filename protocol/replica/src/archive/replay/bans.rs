@@ -1,7 +1,5 @@
 //! Bans: the evidence that each rests on is judged again.
 
-use std::collections::BTreeSet;
-
 use muster_core::audit::{Claim, Judgement, claim, judge};
 use muster_core::codec::decode;
 use muster_core::ids::{Round, Slot};
@@ -42,7 +40,7 @@ impl Replay<'_> {
         };
         let mut judgements = Vec::new();
         for brought in with.into_iter().chain([brought]) {
-            let judgement = self.judge(ban, &evidence, brought);
+            let judgement = self.judge(&evidence, brought);
             if matches!(&judgement, Judgement::Guilty { culprit, finding, round, .. }
                 // Guilty of something else is not what was sealed.
                 if *culprit == ban.culprit && *finding == ban.finding && *round == ban.round)
@@ -58,17 +56,12 @@ impl Replay<'_> {
     }
 
     /// Re-executes what a ban rests on.
-    fn judge(&mut self, ban: &Ban, evidence: &Evidence, brought: Brought) -> Judgement {
-        let round = match evidence {
-            Evidence::Answer(_) => evidence.state(self.archive.manifest.run()).map(|(round, _)| round),
-            _ => Some(ban.round),
-        };
+    fn judge(&mut self, evidence: &Evidence, brought: Brought) -> Judgement {
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
-        // ROUND-28: with a delay the state before the round before as well.
-        let earlier = round.and_then(|round| round.0.checked_sub(manifest.delay.into())).map(Round);
-        let rounds: BTreeSet<Round> = round.into_iter().chain(earlier).collect();
-        let held = rounds.iter().filter_map(|round| self.held.get(round));
-        let states = held.map(|held| KeptState::of(held, manifest.keeps_moments(), None)).collect();
+        let root = evidence.state(manifest.run()).map(|(_, root)| root);
+        let held = self.held.values().find(|held| Some(held.roots.root()) == root);
+        let states = held.map(|held| KeptState::of(held, manifest.keeps_moments(), None));
+        let states = states.into_iter().collect();
         let mut witness = Exhibited::new(states, dataset, manifest, brought);
         judge(manifest, evidence, &mut witness, &mut self.arithmetic)
     }
