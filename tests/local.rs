@@ -93,6 +93,28 @@ fn updates_of_rows_of_few_wait_as_without_local_updates() {
     all_agree(&Run::routed(programs!(), &of_rows(24, 4, 2, "lag = 16\n"), None, 2), 4, 2);
 }
 
+/// ROUND-1: whoever is back has fetched the newest state, and no leaves of the round under way can be computed on that.
+#[test]
+fn a_run_whose_updates_come_late_goes_on_after_everybody_was_killed() {
+    let run = Run::packed(programs!(), &overlapped(&settings(16, 2, 1, "")), None);
+    let mut processes = vec![run.host()];
+    let invitation = run.invite("node", 2);
+    let nodes = || names("node", 2).into_iter().map(|name| run.join(&name, &invitation, &[]));
+    processes.push(run.watch("verifier", &run.invite("verifier", 1)));
+    processes.extend(nodes());
+    for round in [4, 9] {
+        run.wait_round(round);
+        processes.iter_mut().for_each(Process::kill);
+        processes = vec![run.host(), run.watch_again("verifier")];
+        processes.extend(nodes());
+    }
+    for process in processes.iter_mut().rev() {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    run.check_end(&["node0", "node1", "verifier"]);
+    assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
+}
+
 /// Cheats that lie about steps, beside honest nodes of which one is killed again and again; a late node comes, too.
 #[test]
 fn cheats_are_banned_while_members_are_killed_and_a_node_comes_late() {

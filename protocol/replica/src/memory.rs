@@ -110,8 +110,10 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let planes = Layout::of_run(manifest).planes() as u64;
     // Of local updates: the state after the steps, how far it has moved, and the integers of the last segment's end.
     let chain = if manifest.local().is_some() { 4 + planes } else { 0 };
+    // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
+    let ahead = planes * u64::from(manifest.delay);
     Need {
-        model: need.model.saturating_add(vectors(path, 2 * planes + chain)),
+        model: need.model.saturating_add(vectors(path, 2 * planes + chain + ahead)),
         contributions: vectors(path, planes * u64::from(kept)),
         leaves: need.leaves.saturating_add(machine.buffers(manifest)),
         ..need
