@@ -4,6 +4,7 @@
     python3 tests/bench/bytes.py                     # 0.6 M parameters, one seed
     python3 tests/bench/bytes.py --model large       # 5 M parameters
     python3 tests/bench/bytes.py --local             # local updates: 16 steps a round
+    python3 tests/bench/bytes.py --overlap           # updates that come a round late
     python3 tests/bench/bytes.py --quick             # whether all works
 
 `bench-train` trains with the arithmetic, the robust rule and the update of a run, in one process without a network. First
@@ -33,6 +34,7 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="a few rounds")
     parser.add_argument("--model", choices=SHAPES, default="demo")
     parser.add_argument("--local", action="store_true", help="local updates instead of gradients")
+    parser.add_argument("--overlap", action="store_true", help="updates that come a round late")
     parser.add_argument("--grid-bits", type=int, nargs="*", default=[13, 8, 6, 4, 3])
     parser.add_argument("--result-bits", type=int, nargs="*", default=[8, 6, 4, 3, 2, 1], help="each with grid_bits 8")
     parser.add_argument("--rounds", type=int, default=0)
@@ -49,7 +51,7 @@ def parse():
 def settings(arguments, grid_bits, result_bits):
     rate = RATES[arguments.model, arguments.local]
     tables = {"model": SHAPES[arguments.model],
-              "training": {"rounds": arguments.rounds, "leaf_windows": 2, "grid_bits": grid_bits,
+              "training": {"rounds": arguments.rounds, "leaf_windows": 2, "grid_bits": grid_bits, "overlap": arguments.overlap,
                            "leaves": arguments.leaves * (MEMBERS if arguments.local else 1)},
               "optimiser": {"rate": rate, "warmup": max(1, arguments.rounds // 10)},
               "aggregation": {"result_bits": result_bits},
@@ -86,7 +88,8 @@ def main():
                 lasts = [last.result() for last in lasts]
                 if first:
                     what = f"{arguments.leaves} local steps a round" if arguments.local else f"{arguments.leaves} leaves a round"
-                    print(f"{lasts[0]['parameters']} parameters, {MEMBERS} members, {arguments.rounds} rounds, {what}, {arguments.seeds} seeds")
+                    late = ", updates a round late" if arguments.overlap else ""
+                    print(f"{lasts[0]['parameters']} parameters, {MEMBERS} members, {arguments.rounds} rounds, {what}, {arguments.seeds} seeds{late}")
                     print("| grid_bits | result_bits | held-out loss | contribution, bytes | results, bytes |\n|---|---|---|---|---|")
                     first = False
                 losses = [last["held_out"] for last in lasts]

@@ -5,6 +5,7 @@ script, half of each. Whole crates and modules are held out.
 """
 
 import hashlib
+import json
 import pathlib
 import random
 import re
@@ -62,6 +63,5 @@ def corpus(most):
 
 def written(tables):
     """Settings as a file has them."""
-    value = lambda one: f'"{one}"' if isinstance(one, str) else repr(one)
-    return "\n".join(f"[{name}]\n" + "\n".join(f"{key} = {value(one)}" for key, one in table.items())
+    return "\n".join(f"[{name}]\n" + "\n".join(f"{key} = {json.dumps(one)}" for key, one in table.items())
                      for name, table in tables.items()) + "\n"

@@ -123,6 +123,8 @@ struct Run {
     dataset: Dataset,
     held_out: Vec<Vec<u32>>,
     state: State,
+    /// The state before the last step, where updates come late (ROUND-28).
+    earlier: Option<State>,
     members: usize,
     flip: usize,
 }
@@ -141,7 +143,7 @@ impl Run {
         let state = exact.initial(&manifest, &leaf_windows(&manifest, &dataset, &seed, Leaf(0), None));
         let (members, flip) = (options.members, options.flip);
         let layout = Layout::of_run(&manifest);
-        Ok(Self { manifest, layout, exact, dataset, held_out, state, members, flip })
+        Ok(Self { manifest, layout, exact, dataset, held_out, state, earlier: None, members, flip })
     }
 
     /// Steps of a member in a round, or of all where gradients are exchanged.
@@ -157,7 +159,8 @@ impl Run {
     }
 
     fn round(&mut self, round: Round) -> Done {
-        let seed = assign::round_seed(self.manifest.run(), round, &self.state.root());
+        let base = self.earlier.as_ref().unwrap_or(&self.state);
+        let seed = assign::round_seed(self.manifest.run(), round, &base.root());
         let blocks: Vec<Block> = (0..self.manifest.planes_in(round))
             .flat_map(|plane| {
                 self.state.held().flat_map(|shard| self.layout.blocks_in(shard, plane)).collect::<Vec<_>>()
@@ -167,7 +170,8 @@ impl Run {
         let (mut loss, mut leaves, mut bytes) = (0, 0, 0);
         for member in 0..self.members {
             let (mut sum, quota) = (vec![0; self.layout.coefficients()], self.quota(member));
-            let (manifest, dataset, state) = (&self.manifest, &self.dataset, &self.state);
+            let (manifest, dataset) = (&self.manifest, &self.dataset);
+            let state = self.earlier.as_ref().unwrap_or(&self.state);
             let mut tasks = (0..quota).map(|position| {
                 let leaf = assign::leaf(Slot(member as u16), self.members as u16, position);
                 let windows = leaf_windows(manifest, dataset, &seed, leaf, None);
@@ -210,6 +214,8 @@ impl Run {
             bytes += ResultGrid::of(&self.layout, *block).pack(&values).expect("values of a result").len();
             update.put(&self.layout, *block, &values).expect("a block of the state");
         }
+        update.behind = self.earlier.is_some();
+        self.earlier = (self.manifest.delay > 0).then(|| self.state.clone());
         self.exact.apply(&self.manifest, &mut self.state, &update);
         bytes
     }

@@ -1,6 +1,6 @@
 //! A round's results on their way into the state.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_core::ids::{Block, Part, Round, ShardId};
@@ -29,6 +29,8 @@ pub(super) struct Applying {
     wanted: Vec<WantedValues>,
     court: Arc<Court>,
     results: Results,
+    /// The aggregate of the shard that was looked at last: a model without rows has only one, which is looked at three times.
+    last: Mutex<Option<Arc<Update>>>,
 }
 
 impl Applying {
@@ -50,7 +52,7 @@ impl Applying {
         let shards = view.open_shards(ledger.layout());
         let (round, steps, wanted) = (view.round(), view.shard_steps(), wanted.collect());
         let behind = view.is_behind();
-        Some(Self { round, shards, steps, behind, wanted, court, results })
+        Some(Self { round, shards, steps, behind, wanted, court, results, last: Mutex::default() })
     }
 
     /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
@@ -83,20 +85,27 @@ impl Applying {
         // What has waited is on the disk alone; what is applied at once need not be read again.
         let updates = steps.iter().map(|step| {
             let at_once = self.shard(step.shard).filter(|_| step.round == *round);
-            at_once.map_or_else(|| home.load_step(layout, *round, *step), Ok)
+            at_once.map_or_else(|| home.load_step(layout, *round, *step).map(Arc::new), Ok)
         });
         lock(&court.replica).apply(updates, None)
     }
 
     /// The aggregate of one shard, of the values at hand.
-    fn shard(&self, shard: ShardId) -> Option<Update> {
+    fn shard(&self, shard: ShardId) -> Option<Arc<Update>> {
+        let mut last = lock(&self.last);
+        if let Some(update) = last.as_ref().filter(|update| update.shards == [shard]) {
+            return Some(update.clone());
+        }
         let own = |part: &&WantedValues| {
             part.blocks.first().and_then(|block| self.court.layout.shard_of(*block)) == Some(shard)
         };
         let named = |part: &WantedValues| (part.result.part, part.blocks.clone(), part.result.digest);
         let parts: Vec<_> = self.wanted.iter().filter(own).map(named).collect();
+        // Before the next one is made, so that one is in memory.
+        *last = None;
         let update = self.results.update(self.round, &parts, &[shard]).ok()?;
-        Some(Update { behind: self.behind, ..update })
+        *last = Some(Arc::new(Update { behind: self.behind, ..update }));
+        last.clone()
     }
 
     /// Fetches the values of all parts at once; returns the parts that are unavailable. An aggregator has as long to show
@@ -155,8 +164,9 @@ mod tests {
             let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
             let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
             let (shards, steps) = (vec![ShardId::TRUNK], vec![ShardStep { shard: ShardId::TRUNK, round }]);
+            let last = Mutex::default();
             let applying =
-                Applying { round, shards, steps, behind: false, wanted, court: court.clone(), results };
+                Applying { round, shards, steps, behind: false, wanted, court: court.clone(), results, last };
             let applied = applying.run().await.unwrap();
             assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
             let after = court.replica.lock().unwrap().state().clone();

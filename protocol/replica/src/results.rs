@@ -1,7 +1,7 @@
 //! Reduced blocks of the last rounds, to serve and to apply.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use muster_core::aggregate::ResultGrid;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
@@ -33,9 +33,15 @@ type Held = BTreeMap<Round, BTreeMap<Block, Vec<Version>>>;
 struct Version {
     /// That of its part.
     digest: Digest,
-    values: Arc<Vec<f32>>,
+    values: Arc<Values>,
     /// Whether they were reduced here: whoever asks for a block means these.
     own: bool,
+}
+
+/// Values, and the bytes as which they travel once somebody has asked for them: none for values off the grid.
+struct Values {
+    values: Arc<Vec<f32>>,
+    packed: OnceLock<Option<Vec<u8>>>,
 }
 
 /// The values of a result, and who may have them.
@@ -111,6 +117,7 @@ impl Results {
             // Fetched again, they are still the ones that were reduced here.
             let own = own || versions.iter().any(|held| held.digest == *digest && held.own);
             versions.retain(|held| held.digest != *digest);
+            let values = Values { values: Arc::new(values), packed: OnceLock::new() };
             versions.push(Version { digest: *digest, values: Arc::new(values), own });
             // Own values stay: others can be fetched from whoever reduced them, these only from here.
             if versions.len() > VERSIONS {
@@ -164,10 +171,10 @@ impl Results {
     pub fn block(&self, round: Round, block: Block, digest: &Digest) -> Option<Arc<Vec<f32>>> {
         let rounds = self.lock();
         let mut versions = rounds.get(&round)?.get(&block)?.iter();
-        versions.find(|held| held.digest == *digest).map(|held| held.values.clone())
+        versions.find(|held| held.digest == *digest).map(|held| held.values.values.clone())
     }
 
-    fn shown(&self, round: Round, block: Block) -> Option<Arc<Vec<f32>>> {
+    fn shown(&self, round: Round, block: Block) -> Option<Arc<Values>> {
         let rounds = self.lock();
         let versions = rounds.get(&round)?.get(&block)?;
         let own = versions.iter().rev().find(|held| held.own);
@@ -185,12 +192,12 @@ impl Results {
         let mut bytes = Vec::new();
         for block in &query.blocks {
             let grid = ResultGrid::of(&self.layout, *block);
-            let packed = match self.shown(query.round, *block) {
-                Some(values) => grid.pack(&values),
-                None => grid.pack(&reals(&self.on_disk(query.round, *block)?)),
-            };
             // Values off the grid are those of a liar, who cannot show them.
-            bytes.extend(packed?);
+            match self.shown(query.round, *block) {
+                // Every member asks for them.
+                Some(held) => bytes.extend(held.packed.get_or_init(|| grid.pack(&held.values)).as_ref()?),
+                None => bytes.extend(grid.pack(&reals(&self.on_disk(query.round, *block)?))?),
+            }
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;
             }
@@ -270,6 +277,6 @@ mod tests {
         // An aggregator shows what it has signed, whatever it has fetched of the other one since.
         results.put_own(Round(3), &[block], &second, vec![vec![2.0; length]]);
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
-        assert_eq!(results.shown(Round(3), block).unwrap()[0], 2.0);
+        assert_eq!(results.shown(Round(3), block).unwrap().values[0], 2.0);
     }
 }

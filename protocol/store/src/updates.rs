@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
@@ -52,7 +53,7 @@ impl Home {
         round: Round,
         shards: &[ShardId],
         steps: &[ShardStep],
-        shard: &dyn Fn(ShardId) -> Option<Update>,
+        shard: &dyn Fn(ShardId) -> Option<Arc<Update>>,
     ) -> Result<()> {
         self.write_update(layout, round, steps, shards, &|id, take| {
             let own = shard(id).filter(|own| own.shards == [id] && own.fits(layout))?;
@@ -421,13 +422,14 @@ mod tests {
         let shard = |id: ShardId| {
             let (values, present) = update.shard(&layout, id)?;
             let (values, present) = (values.to_vec(), present.to_vec());
-            Some(Update { shards: vec![id], values, present, ..Update::default() })
+            Some(Arc::new(Update { shards: vec![id], values, present, ..Update::default() }))
         };
         home.save_update(&layout, Round(6), &update, &steps([6, 6, 6])).unwrap();
         home.save_update_by_shard(&layout, Round(7), &update.shards, &steps([7, 7, 6]), &shard).unwrap();
         assert_eq!(home.load_update(&layout, Round(7)).unwrap(), update);
         let read: Vec<Update> = home.load_steps(&layout, Round(7)).unwrap().map(Result::unwrap).collect();
-        let mut expected: Vec<Update> = update.shards.iter().map(|id| shard(*id).unwrap()).collect();
+        let mut expected: Vec<Update> =
+            update.shards.iter().map(|id| Update::clone(&shard(*id).unwrap())).collect();
         expected[2].late = vec![ShardId(3)];
         assert_eq!(read, expected);
         for block in

@@ -154,14 +154,18 @@ fn cheats<'a>(
 
 /// Formula, simulated with its interval, with what counts until the ban, rounds waited, convictions, whether it fits.
 fn cells(setting: &Setting, schedule: Schedule, tally: &Tally) -> [String; 6] {
+    let fits = if tally.fits(tally.hazard) {
+        "yes".into()
+    } else {
+        let (chi_square, freedom) = tally.chi_square(tally.hazard);
+        format!("**no**, χ² {chi_square:.1} of {freedom}")
+    };
     if tally.convictions() == 0 {
-        let fits = if tally.fits(tally.hazard) { "yes" } else { "**no**" };
         let formula = format!("{:.1}", setting.harm(schedule));
-        return [formula.as_str(), "–", "–", "–", "0", fits].map(str::to_owned);
+        return [formula.as_str(), "–", "–", "–", "0", &fits].map(str::to_owned);
     }
     let (harm, width) = tally.harm();
     let (waited, most) = tally.waited();
-    let fits = if tally.fits(tally.hazard) { "yes" } else { "**no**" };
     let gone = schedule == Schedule::OnceAndGone;
     [
         format!("{:.1}", setting.harm(schedule)),

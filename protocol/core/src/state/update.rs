@@ -60,15 +60,29 @@ impl Update {
         let mut update = Self::default();
         // The trunk's results are always those of the Outcome's own round.
         let own = steps.iter().map(|step| step.round).max();
+        let shards = || steps.iter().filter(|step| Some(step.round) == own).map(|step| step.shard);
+        let mut last = None;
         for step in steps {
             if Some(step.round) != own {
                 update.late.push(step.shard);
             }
-            let aggregate = aggregate(step.round)?;
-            let (values, present) = aggregate.shard(layout, step.shard)?;
+            let taken = match last.take() {
+                Some((round, aggregate)) if round == step.round => aggregate,
+                _ => aggregate(step.round)?,
+            };
+            // Mostly it takes all of one aggregate, which need not be copied.
+            if shards().count() == steps.len()
+                && shards().eq(taken.shards.iter().copied())
+                && taken.fits(layout)
+            {
+                let Self { shards, values, present, .. } = Arc::unwrap_or_clone(taken);
+                return Some(Self { shards, values, present, ..update });
+            }
+            let (values, present) = taken.shard(layout, step.shard)?;
             update.shards.push(step.shard);
             update.values.extend_from_slice(values);
             update.present.extend_from_slice(present);
+            last = Some((step.round, taken));
         }
         Some(update)
     }
