@@ -13,7 +13,7 @@ use muster_core::messages::round::{Bitmap, Receipt};
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::reduction::{Reduced, SealedInputs, reduce};
 use muster_core::sign::Signed;
-use muster_replica::{CommittedContribution, Contact, Phase, contact, groups};
+use muster_replica::{CommittedContribution, Contact, PeerError, Phase, contact, groups};
 use muster_roles::node::{Parcel, PartTask};
 
 use super::conduct::{AggregatorView, NodeConduct};
@@ -53,18 +53,26 @@ async fn blocks_to(
     // The steward keeps parts, too (ROUND-15, ROUND-24), and is in no ledger as a member.
     let to = if keeper == steward.member { Some(steward.clone()) } else { contact(ledger, &keeper) };
     let to = to.ok_or("its keeper is not a member")?;
-    for group in groups(layout, blocks) {
-        let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
-        let blocks =
-            List::new(data.ok_or("a block is not in the layout")?).map_err(|misuse| misuse.to_string())?;
-        let put = PutBlocks { round, attempt, blocks };
-        match peers.ask(&to, &Request::PutBlocks(put)).await.map_err(|error| error.to_string())? {
-            Response::Done => {}
-            Response::Receipt(receipt) => return Ok(receipt),
-            _ => return Err("its keeper answered something else".into()),
-        }
+    if blocks.iter().any(|block| layout.block(*block).is_none()) {
+        return Err("a block is not in the layout".into());
     }
-    Err("its keeper gave no receipt".into())
+    let groups = groups(layout, blocks);
+    let put = |number: usize| {
+        let blocks = groups.get(number)?.iter().map(|block| contribution.block(layout, *block));
+        let blocks = List::new(blocks.collect::<Option<_>>()?).ok()?;
+        Some(Request::PutBlocks(PutBlocks { round, attempt, blocks }))
+    };
+    let mut receipt = None;
+    let mut take = |response| match response {
+        Response::Done => Ok(true),
+        Response::Receipt(given) => {
+            receipt = Some(given);
+            Ok(false)
+        }
+        _ => Err(PeerError::Unexpected),
+    };
+    peers.bring(&to, &put, &mut take).await.map_err(|error| error.to_string())?;
+    receipt.ok_or_else(|| "its keeper gave no receipt".into())
 }
 
 /// Reduces a part over its sealed inputs, and serves the values. Returns the digests of all results that this member

@@ -1,4 +1,4 @@
-//! One request at a time to one peer. Responses come in the order of the requests (CHAN-9).
+//! Requests to one peer. Responses come in the order of the requests (CHAN-9).
 
 use std::time::Duration;
 
@@ -8,6 +8,9 @@ use tokio::time;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{Cause, NetError};
+
+/// Requests of a series that are under way at once: the next one is there when the peer has answered one, however long the way is.
+const AHEAD: usize = 2;
 
 /// A connection on which we ask.
 pub struct Client {
@@ -41,21 +44,56 @@ impl Client {
         self.connection.is_some()
     }
 
-    /// Sends a request and waits for its answer, for `patience` in all.
+    /// Sends a request and waits for its answer, for `patience`.
     ///
     /// # Errors
     /// [`Cause::Timeout`]; [`Cause::Own`] when the request is over the limit; [`Cause::Closed`], also on a broken client;
     /// [`Cause::Peer`].
     pub async fn call(&mut self, request: &[u8], patience: Duration) -> Result<Vec<u8>, NetError> {
-        let failed = |cause| NetError { address: self.address.clone(), cause };
-        let mut connection = self.connection.take().ok_or_else(|| failed(Cause::Closed))?;
-        let exchange = async {
-            connection.send(request).await?;
-            connection.receive_within(patience).await
+        let mut answer = Vec::new();
+        let take = |given| {
+            answer = given;
+            true
         };
-        let response = time::timeout(patience, exchange).await;
-        let response = response.unwrap_or_else(|_| Err(failed(Cause::Timeout("an answer"))))?;
-        self.connection = Some(connection);
-        Ok(response)
+        self.call_each(std::iter::once(request), patience, take).await?;
+        Ok(answer)
+    }
+
+    /// Sends one request after the other, not waiting for the answer to the one before, and gives the answers on in their
+    /// order, until one is not taken. The peer has `patience` for each. Long requests want short answers: whoever sends one
+    /// reads nothing.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_each(
+        &mut self,
+        mut requests: impl Iterator<Item = impl AsRef<[u8]>>,
+        patience: Duration,
+        mut take: impl FnMut(Vec<u8>) -> bool,
+    ) -> Result<(), NetError> {
+        let failed = |cause| NetError { address: self.address.clone(), cause };
+        let late = |_| failed(Cause::Timeout("an answer"));
+        let mut connection = self.connection.take().ok_or_else(|| failed(Cause::Closed))?;
+        let mut waiting = 0;
+        loop {
+            let next = if waiting < AHEAD { requests.next() } else { None };
+            if let Some(request) = next {
+                time::timeout(patience, connection.send(request.as_ref())).await.map_err(late)??;
+                waiting += 1;
+                continue;
+            }
+            if waiting == 0 {
+                break;
+            }
+            let answer =
+                time::timeout(patience, connection.receive_within(patience)).await.map_err(late)??;
+            waiting -= 1;
+            if !take(answer) {
+                break;
+            }
+        }
+        // With answers that nobody waits for, it would be of no further use.
+        self.connection = (waiting == 0).then_some(connection);
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Clients kept for the next request: different peers in parallel, one request at a time to each.
+//! Clients kept for the next request: different peers in parallel, one request or series at a time to each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +18,7 @@ type SharedClient = Arc<AsyncMutex<Option<Client>>>;
 
 /// Clients by address and member, dialled on demand.
 ///
-/// At most `keep` requests are under way and at most `keep` idle clients stay; the least recently used go first. A request
+/// At most `keep` requests or series are under way and at most `keep` idle clients stay; the least recently used go first. A request
 /// that waits long at the peer holds up the others to the same peer: long polls belong on a [`Client`] of their own.
 pub struct Pool {
     endpoint: Endpoint,
@@ -59,40 +59,61 @@ impl Pool {
         request: &[u8],
         patience: Duration,
     ) -> Result<Vec<u8>, NetError> {
+        let mut answer = Vec::new();
+        let mut take = |given| {
+            answer = given;
+            true
+        };
+        let request = |number| (number == 0).then_some(request);
+        let asked = time::timeout(patience, self.call_each(address, expected, &request, patience, &mut take));
+        asked.await.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))?;
+        Ok(answer)
+    }
+
+    /// The same for a series, as [`Client::call_each`]: requests by number, from 0, up to the first that is none. `patience` is
+    /// for each answer, once it is the series' turn.
+    ///
+    /// # Errors
+    /// As [`Pool::call`].
+    pub async fn call_each<R: AsRef<[u8]> + Send>(
+        &self,
+        address: &str,
+        expected: MemberId,
+        request: &(impl Fn(usize) -> Option<R> + Sync),
+        patience: Duration,
+        take: &mut (impl FnMut(Vec<u8>) -> bool + Send),
+    ) -> Result<(), NetError> {
         let client = self.slots().take((address.to_owned(), expected));
-        let asked = time::timeout(patience, self.ask(&client, address, expected, request, patience)).await;
+        let asking = async {
+            // The client before the turn: whoever waits for a slow peer takes no turn from requests to others.
+            let mut client = client.lock().await;
+            let _turn = self.active.acquire().await.expect("the semaphore is never closed");
+            let mut taken = 0;
+            if let Some(kept) = client.as_mut() {
+                let count_and_take = |answer| {
+                    taken += 1;
+                    take(answer)
+                };
+                let asked = kept.call_each((0..).map_while(request), patience, count_and_take).await;
+                // Only a channel that broke is worth a second try: an idle one breaks whenever its peer restarts.
+                // What was refused or took too long would be so again.
+                if !asked.as_ref().is_err_and(NetError::is_closed) {
+                    client.take_if(|kept| !kept.is_usable());
+                    return asked;
+                }
+            }
+            // Before dialling, so that a dial which fails or is cancelled leaves no broken client behind.
+            *client = None;
+            let mut fresh = Client::dial(address, &self.endpoint, Some(expected)).await?;
+            let asked = fresh.call_each((taken..).map_while(request), patience, take).await;
+            *client = Some(fresh).filter(Client::is_usable);
+            asked
+        };
+        let asked = asking.await;
         // Before trimming, which takes a client for idle where only its slot holds it.
         drop(client);
         self.slots().trim(self.keep);
-        asked.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))
-    }
-
-    async fn ask(
-        &self,
-        client: &SharedClient,
-        address: &str,
-        expected: MemberId,
-        request: &[u8],
-        patience: Duration,
-    ) -> Result<Vec<u8>, NetError> {
-        // The client before the turn: whoever waits for a slow peer takes no turn from requests to others.
-        let mut client = client.lock().await;
-        let _turn = self.active.acquire().await.expect("the semaphore is never closed");
-        if let Some(kept) = client.as_mut() {
-            let answer = kept.call(request, patience).await;
-            // Only a channel that broke is worth a second try: an idle one breaks whenever its peer restarts.
-            // What was refused or took too long would be so again.
-            if !answer.as_ref().is_err_and(NetError::is_closed) {
-                client.take_if(|kept| !kept.is_usable());
-                return answer;
-            }
-        }
-        // Before dialling, so that a dial which fails or is cancelled leaves no broken client behind.
-        *client = None;
-        let mut fresh = Client::dial(address, &self.endpoint, Some(expected)).await?;
-        let answer = fresh.call(request, patience).await;
-        *client = Some(fresh).filter(Client::is_usable);
-        answer
+        asked
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {

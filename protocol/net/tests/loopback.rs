@@ -101,6 +101,40 @@ async fn requests_of_all_sizes_are_answered_in_order() {
 }
 
 #[tokio::test]
+async fn chan_9_a_series_is_answered_in_order_and_asked_ahead() {
+    let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let server = Server::start(move |_, request: Vec<u8>| {
+        let heard = heard.clone();
+        async move {
+            heard.send(request[0]).unwrap();
+            Ok(request)
+        }
+    })
+    .await;
+    let mut client = server.client(1).await;
+    let requests = || (0..6).map(|number| [number; 9]);
+    let mut answers = Vec::new();
+    let mut take = |answer: Vec<u8>| {
+        answers.push(answer[0]);
+        answer[0] < 4
+    };
+    client
+        .call_each(requests().map(|mut long| long.split_off((1 << 20) - 9)), LONG, &mut take)
+        .await
+        .unwrap();
+    assert_eq!(answers, [0, 1, 2, 3, 4]);
+    for number in 0..6 {
+        assert_eq!(hears.recv().await, Some(number), "the one after the last that was taken had been sent");
+    }
+    // Its answer is read by nobody: the channel is of no further use.
+    assert!(matches!(cause(client.call(b"next", LONG).await), Cause::Closed));
+    let mut client = server.client(2).await;
+    client.call_each(requests().take(5), LONG, |answer| answer[0] < 4).await.unwrap();
+    assert_eq!(client.call(b"next", LONG).await.unwrap(), b"next", "nothing was left unread");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn the_handler_knows_who_asks() {
     let server = Server::start(|peer: MemberId, _| async move { Ok(peer.0.to_vec()) }).await;
     // CHAN-9: the handshake tells who asks. CHAN-10: nobody need be a member to open a channel.
@@ -499,6 +533,22 @@ async fn a_pool_dials_again_when_a_client_broke() {
     let (address, accepted) = counting_server(12, 0).await;
     assert!(matches!(cause(pool.call(&address, endpoint(12).id(), b"x", LONG).await), Cause::Closed));
     assert_eq!(accepted.load(Ordering::SeqCst), 1, "a fresh client is not replaced");
+}
+
+#[tokio::test]
+async fn a_pool_goes_on_with_a_series_on_a_new_channel() {
+    let (address, accepted) = counting_server(11, 4).await;
+    let pool = Pool::new(endpoint(1), 4);
+    let id = endpoint(11).id();
+    pool.call(&address, id, b"a", LONG).await.unwrap();
+    let mut answers = Vec::new();
+    let mut take = |answer: Vec<u8>| {
+        answers.extend(answer);
+        true
+    };
+    let request = |number: usize| (number < 4).then_some([number as u8]);
+    pool.call_each(&address, id, &request, LONG, &mut take).await.unwrap();
+    assert_eq!((answers, accepted.load(Ordering::SeqCst)), (vec![0, 1, 2, 3], 2));
 }
 
 #[tokio::test]

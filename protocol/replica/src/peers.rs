@@ -115,6 +115,8 @@ pub struct Peers {
     polls: Arc<Pool>,
     /// So have contributions: their authors may not want to show them, and have other things that are waited for.
     contributions: Arc<Pool>,
+    /// And what is long otherwise, so that it does not hold up what is short.
+    long: Arc<Pool>,
     /// A steward that moved is where it says, whichever contact of it a task still has.
     moved: Arc<Mutex<Option<Contact>>>,
     /// Who has not answered in time, and when: others are asked before it for a while.
@@ -128,7 +130,8 @@ impl Peers {
             pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
             // One: only the steward is polled.
             polls: Arc::new(Pool::new(endpoint.clone(), 1)),
-            contributions: Arc::new(Pool::new(endpoint, CONNECTIONS)),
+            contributions: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
+            long: Arc::new(Pool::new(endpoint, CONNECTIONS)),
             moved: Arc::default(),
             late: Arc::default(),
         }
@@ -166,6 +169,20 @@ impl Peers {
         call(&self.polls, &self.current(contact), request, patience).await
     }
 
+    /// Gives one member long requests by number, from 0, up to the first that is none, the next one before the answer to the
+    /// one before has come. The answers are taken in their order, until one is not.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last address, or what `take` gave.
+    pub async fn bring(
+        &self,
+        contact: &Contact,
+        request: &(impl Fn(usize) -> Option<Request> + Sync),
+        take: &mut (impl FnMut(Response) -> Result<bool, PeerError> + Send),
+    ) -> Result<(), PeerError> {
+        call_each(&self.long, &self.current(contact), request, take).await
+    }
+
     /// Values of a part, in order of its blocks, from the first contact whose values have the digest. They are asked in
     /// turn, the next one as soon as one has not answered in [`patience`], and until then as well.
     ///
@@ -199,21 +216,28 @@ impl Peers {
         round: Round,
         blocks: &[Block],
     ) -> Result<Vec<Vec<f32>>, PeerError> {
+        let groups = groups(layout, blocks);
+        let request = |number: usize| {
+            let blocks = bounded(groups.get(number)?).ok()?;
+            Some(Request::ResultBlocks(BlockQuery { round, blocks }))
+        };
         let mut values = Vec::with_capacity(blocks.len());
-        for group in groups(layout, blocks) {
-            let query = BlockQuery { round, blocks: bounded(&group)? };
-            let Response::Bytes(bytes) = self.ask(contact, &Request::ResultBlocks(query)).await? else {
+        let mut asked = groups.iter();
+        let mut take = |response| {
+            let (Response::Bytes(bytes), Some(group)) = (response, asked.next()) else {
                 return Err(PeerError::Unexpected);
             };
             let mut rest: &[u8] = &bytes;
-            for block in &group {
+            for block in group {
                 // AGG-24. From the layout: the sender says nothing of how many values there are.
                 let length = layout.block(*block).map_or(0, |range| range.range.len());
                 let (own, after) = ResultGrid::of(layout, *block).unpack(rest, length)?;
                 values.push(own);
                 rest = after;
             }
-        }
+            Ok(true)
+        };
+        call_each(&self.long, &self.current(contact), &request, &mut take).await?;
         Ok(values)
     }
 
@@ -264,12 +288,15 @@ impl Peers {
         blocks: &[Block],
     ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
         let CommittedContribution { round, member, root } = *name;
+        let groups = groups(layout, blocks);
+        let request = |number: usize| {
+            let blocks = bounded(groups.get(number)?).ok()?;
+            Some(Request::InputBlocks(InputQuery { round, member, blocks }))
+        };
         let mut found = Vec::with_capacity(blocks.len());
-        for group in groups(layout, blocks) {
-            let query = InputQuery { round, member, blocks: bounded(&group)? };
-            let asked = Request::InputBlocks(query);
-            let answer = call(&self.contributions, &self.current(contact), &asked, ANSWER).await?;
-            let Response::Blocks(answer) = answer else {
+        let mut asked = groups.iter();
+        let mut take = |response| {
+            let (Response::Blocks(answer), Some(group)) = (response, asked.next()) else {
                 return Err(PeerError::Unexpected);
             };
             // Proved blocks of other numbers would be taken for those that were asked for.
@@ -281,7 +308,9 @@ impl Peers {
                 let integers = open_block(layout, &root, &data)?;
                 found.push((data, integers));
             }
-        }
+            Ok(true)
+        };
+        call_each(&self.contributions, &self.current(contact), &request, &mut take).await?;
         Ok(found)
     }
 }
@@ -352,18 +381,56 @@ async fn call(
 ) -> Result<Response, PeerError> {
     let bytes = encode(request);
     let mut last = PeerError::Unreachable;
-    for address in contact.addresses.iter().filter(|address| !address.starts_with('/')) {
+    for address in channels(contact) {
         match pool.call(address, contact.member, &bytes, patience).await {
-            Ok(answer) => {
-                return match decode(&answer)? {
-                    Response::Refused(why) => Err(PeerError::Refused(why.to_string())),
-                    response => Ok(response),
-                };
-            }
+            Ok(answer) => return response(&answer),
             Err(error) => last = PeerError::Net(error),
         }
     }
     Err(last)
+}
+
+/// A series, which goes on at the next address where one fails.
+async fn call_each(
+    pool: &Pool,
+    contact: &Contact,
+    request: &(impl Fn(usize) -> Option<Request> + Sync),
+    take: &mut (impl FnMut(Response) -> Result<bool, PeerError> + Send),
+) -> Result<(), PeerError> {
+    let mut last = PeerError::Unreachable;
+    let mut taken = 0;
+    for address in channels(contact) {
+        let begun = taken;
+        let from_there = |number| request(begun + number).map(|request| encode(&request));
+        let mut refused = None;
+        let mut take = |answer: Vec<u8>| {
+            taken += 1;
+            let more = response(&answer).and_then(&mut *take);
+            more.unwrap_or_else(|error| {
+                refused = Some(error);
+                false
+            })
+        };
+        let asked = pool.call_each(address, contact.member, &from_there, ANSWER, &mut take).await;
+        match (refused, asked) {
+            (Some(error), _) => return Err(error),
+            (None, Ok(())) => return Ok(()),
+            (None, Err(error)) => last = PeerError::Net(error),
+        }
+    }
+    Err(last)
+}
+
+/// Where channels are dialled.
+fn channels(contact: &Contact) -> impl Iterator<Item = &String> {
+    contact.addresses.iter().filter(|address| !address.starts_with('/'))
+}
+
+fn response(answer: &[u8]) -> Result<Response, PeerError> {
+    match decode(answer)? {
+        Response::Refused(why) => Err(PeerError::Refused(why.to_string())),
+        response => Ok(response),
+    }
 }
 
 /// Cuts blocks into groups whose values fit one answer.
