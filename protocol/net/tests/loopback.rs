@@ -118,10 +118,7 @@ async fn chan_9_a_series_is_answered_in_order_and_asked_ahead() {
         answers.push(answer[0]);
         answer[0] < 4
     };
-    client
-        .call_each(requests().map(|mut long| long.split_off((1 << 20) - 9)), LONG, &mut take)
-        .await
-        .unwrap();
+    client.call_each(requests(), LONG, &mut take).await.unwrap();
     assert_eq!(answers, [0, 1, 2, 3, 4]);
     for number in 0..6 {
         assert_eq!(hears.recv().await, Some(number), "the one after the last that was taken had been sent");
