@@ -83,10 +83,14 @@ impl Applying {
         // First: a restart takes this step again from the files.
         home.save_update_by_shard(layout, *round, shards, steps, &|shard| self.shard(shard))?;
         // What has waited is on the disk alone; what is applied at once need not be read again.
-        let updates = steps.iter().map(|step| {
-            let at_once = self.shard(step.shard).filter(|_| step.round == *round);
-            at_once.map_or_else(|| home.load_step(layout, *round, *step).map(Arc::new), Ok)
-        });
+        let updates =
+            steps.iter().map(|step| match (step.round == *round).then(|| self.shard(step.shard)).flatten() {
+                Some(update) => Ok(update),
+                None => {
+                    *lock(&self.last) = None;
+                    home.load_step(layout, *round, *step).map(Arc::new)
+                }
+            });
         lock(&court.replica).apply(updates, None)
     }
 

@@ -44,7 +44,7 @@ impl Client {
         self.connection.is_some()
     }
 
-    /// Sends a request and waits for its answer, for `patience`.
+    /// Sends a request, for `patience` at most, and waits as long for its answer.
     ///
     /// # Errors
     /// [`Cause::Timeout`]; [`Cause::Own`] when the request is over the limit; [`Cause::Closed`], also on a broken client;
@@ -67,13 +67,15 @@ impl Client {
     /// As [`Client::call`].
     pub async fn call_each(
         &mut self,
-        mut requests: impl Iterator<Item = impl AsRef<[u8]>>,
+        requests: impl Iterator<Item = impl AsRef<[u8]>>,
         patience: Duration,
         mut take: impl FnMut(Vec<u8>) -> bool,
     ) -> Result<(), NetError> {
         let failed = |cause| NetError { address: self.address.clone(), cause };
         let late = |_| failed(Cause::Timeout("an answer"));
         let mut connection = self.connection.take().ok_or_else(|| failed(Cause::Closed))?;
+        // After its end it is asked again, whenever there is room for one more.
+        let mut requests = requests.fuse();
         let mut waiting = 0;
         loop {
             let next = if waiting < AHEAD { requests.next() } else { None };

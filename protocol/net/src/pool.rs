@@ -66,7 +66,10 @@ impl Pool {
         };
         let request = |number| (number == 0).then_some(request);
         let asked = time::timeout(patience, self.call_each(address, expected, &request, patience, &mut take));
-        asked.await.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))?;
+        let asked = asked.await;
+        // Where it took too long, nobody has trimmed.
+        self.slots().trim(self.keep);
+        asked.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))?;
         Ok(answer)
     }
 

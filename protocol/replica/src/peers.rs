@@ -113,10 +113,8 @@ pub struct Peers {
     pool: Arc<Pool>,
     /// Long polls hold up everything else on their channel, so they have channels of their own.
     polls: Arc<Pool>,
-    /// So have contributions: their authors may not want to show them, and have other things that are waited for.
+    /// So have contributions: authors may not want to show theirs, and have other things that are waited for; one's own are long.
     contributions: Arc<Pool>,
-    /// And what is long otherwise, so that it does not hold up what is short.
-    long: Arc<Pool>,
     /// A steward that moved is where it says, whichever contact of it a task still has.
     moved: Arc<Mutex<Option<Contact>>>,
     /// Who has not answered in time, and when: others are asked before it for a while.
@@ -130,8 +128,7 @@ impl Peers {
             pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
             // One: only the steward is polled.
             polls: Arc::new(Pool::new(endpoint.clone(), 1)),
-            contributions: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
-            long: Arc::new(Pool::new(endpoint, CONNECTIONS)),
+            contributions: Arc::new(Pool::new(endpoint, CONNECTIONS)),
             moved: Arc::default(),
             late: Arc::default(),
         }
@@ -169,8 +166,8 @@ impl Peers {
         call(&self.polls, &self.current(contact), request, patience).await
     }
 
-    /// Gives one member long requests by number, from 0, up to the first that is none, the next one before the answer to the
-    /// one before has come. The answers are taken in their order, until one is not.
+    /// Brings one member a contribution: requests by number, from 0, up to the first that is none, the next one before the answer
+    /// to the one before has come. The answers are taken in their order, until one is not. Whoever calls sets a bound for all.
     ///
     /// # Errors
     /// [`PeerError`] of the last address, or what `take` gave.
@@ -180,7 +177,7 @@ impl Peers {
         request: &(impl Fn(usize) -> Option<Request> + Sync),
         take: &mut (impl FnMut(Response) -> Result<bool, PeerError> + Send),
     ) -> Result<(), PeerError> {
-        call_each(&self.long, &self.current(contact), request, take).await
+        call_each(&self.contributions, &self.current(contact), request, take).await
     }
 
     /// Values of a part, in order of its blocks, from the first contact whose values have the digest. They are asked in
@@ -237,7 +234,7 @@ impl Peers {
             }
             Ok(true)
         };
-        call_each(&self.long, &self.current(contact), &request, &mut take).await?;
+        call_each(&self.pool, &self.current(contact), &request, &mut take).await?;
         Ok(values)
     }
 
@@ -390,7 +387,7 @@ async fn call(
     Err(last)
 }
 
-/// A series, which goes on at the next address where one fails.
+/// A series, which goes on at the next address where one fails. Each answer has a bound, all together have none.
 async fn call_each(
     pool: &Pool,
     contact: &Contact,

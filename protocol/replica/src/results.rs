@@ -1,7 +1,7 @@
 //! Reduced blocks of the last rounds, to serve and to apply.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::aggregate::ResultGrid;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
@@ -38,10 +38,10 @@ struct Version {
     own: bool,
 }
 
-/// Values, and the bytes as which they travel once somebody has asked for them: none for values off the grid.
+/// Values; those that were reduced here with the bytes as which they travel, for which every member asks.
 struct Values {
     values: Arc<Vec<f32>>,
-    packed: OnceLock<Option<Vec<u8>>>,
+    packed: Option<Vec<u8>>,
 }
 
 /// The values of a result, and who may have them.
@@ -110,6 +110,12 @@ impl Results {
     }
 
     fn keep(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>, own: bool) {
+        let packed = |(block, values): (&Block, Vec<f32>)| Values {
+            packed: own.then(|| ResultGrid::of(&self.layout, *block).pack(&values)).flatten(),
+            values: Arc::new(values),
+        };
+        // Before others wait for the lock.
+        let values: Vec<Values> = blocks.iter().zip(values).map(packed).collect();
         let mut rounds = self.lock();
         let held = rounds.entry(round).or_default();
         for (block, values) in blocks.iter().zip(values) {
@@ -117,7 +123,6 @@ impl Results {
             // Fetched again, they are still the ones that were reduced here.
             let own = own || versions.iter().any(|held| held.digest == *digest && held.own);
             versions.retain(|held| held.digest != *digest);
-            let values = Values { values: Arc::new(values), packed: OnceLock::new() };
             versions.push(Version { digest: *digest, values: Arc::new(values), own });
             // Own values stay: others can be fetched from whoever reduced them, these only from here.
             if versions.len() > VERSIONS {
@@ -194,8 +199,10 @@ impl Results {
             let grid = ResultGrid::of(&self.layout, *block);
             // Values off the grid are those of a liar, who cannot show them.
             match self.shown(query.round, *block) {
-                // Every member asks for them.
-                Some(held) => bytes.extend(held.packed.get_or_init(|| grid.pack(&held.values)).as_ref()?),
+                Some(held) => match &held.packed {
+                    Some(packed) => bytes.extend(packed),
+                    None => bytes.extend(grid.pack(&held.values)?),
+                },
                 None => bytes.extend(grid.pack(&reals(&self.on_disk(query.round, *block)?))?),
             }
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {

@@ -66,9 +66,11 @@ impl Update {
             if Some(step.round) != own {
                 update.late.push(step.shard);
             }
-            let taken = match last.take() {
-                Some((round, aggregate)) if round == step.round => aggregate,
-                _ => aggregate(step.round)?,
+            // Dropped before another one is made.
+            let kept = last.take().filter(|(round, _)| *round == step.round);
+            let taken = match kept {
+                Some((_, aggregate)) => aggregate,
+                None => aggregate(step.round)?,
             };
             // Mostly it takes all of one aggregate, which need not be copied.
             if shards().count() == steps.len()
