@@ -80,7 +80,7 @@ while [ $i -le "$hosts" ]; do
     i=$((i + 1))
 done
 
-# Before what is measured, where that is allowed: a line does not wait for a processor.
+# At a higher priority than what is measured, where that is allowed: a line does not wait for a processor.
 # shellcheck disable=SC2086  # a list of names
 nice -n -15 python3 "$here/links.py" relay "$rate" "$delay" $names >"$ready/relay" 2>"$ready/why" &
 relay=$!

@@ -83,14 +83,16 @@ impl Applying {
         // First: a restart takes this step again from the files.
         home.save_update_by_shard(layout, *round, shards, steps, &|shard| self.shard(shard))?;
         // What has waited is on the disk alone; what is applied at once need not be read again.
-        let updates =
-            steps.iter().map(|step| match (step.round == *round).then(|| self.shard(step.shard)).flatten() {
-                Some(update) => Ok(update),
-                None => {
+        let updates = steps.iter().map(|step| {
+            let at_once = if step.round == *round { self.shard(step.shard) } else { None };
+            at_once.map_or_else(
+                || {
                     *lock(&self.last) = None;
                     home.load_step(layout, *round, *step).map(Arc::new)
-                }
-            });
+                },
+                Ok,
+            )
+        });
         lock(&court.replica).apply(updates, None)
     }
 

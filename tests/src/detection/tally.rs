@@ -114,23 +114,20 @@ impl Tally {
         squares.fold((0.0, 0), |(sum, count), square| (sum + square, count + 1))
     }
 
-    /// Whether counts and distribution fit this probability, beside some fifty that are judged with it.
+    /// Whether counts and distribution fit this probability: one in some thousand true ones is refused.
     pub fn fits(&self, hazard: f64) -> bool {
         if hazard >= 1.0 {
             return self.convictions() == self.trials();
         }
         let (chi_square, freedom) = self.chi_square(hazard);
-        self.deviation(hazard).abs() < REFUSED && chi_square < bound(freedom)
+        self.deviation(hazard).abs() < 3.5 && chi_square < bound(freedom)
     }
 }
 
-/// Standard deviations from which on a count is refused. Of true ones this refuses 3 in 100,000 with the bound of χ²: one
-/// in a thousand `simulate detection`, which judges 48.
-const REFUSED: f64 = 4.3;
-
-/// The χ² that is refused: that [`REFUSED`] standard deviations are of a normal distribution, by Wilson and Hilferty.
+/// The 99.95th percentile of χ², by Wilson and Hilferty.
 fn bound(freedom: usize) -> f64 {
+    const NORMAL: f64 = 3.29;
     let k = freedom.max(1) as f64;
     let spread = 2.0 / (9.0 * k);
-    k * (1.0 - spread + REFUSED * spread.sqrt()).powi(3)
+    k * (1.0 - spread + NORMAL * spread.sqrt()).powi(3)
 }
