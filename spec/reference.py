@@ -196,7 +196,7 @@ def schema():
         "Invitation": dict(role=role, uses=u32, expires=u64, key=member, founder=("bool",)),
         "Possession": dict(newcomer=member),
         "Presented": dict(invitation=signed, possession=signed),
-        "Enrol": dict(invitation=maybe("Presented"), addresses=addresses, coins=maybe("CoinTerms")),
+        "Enrol": dict(invitation=maybe("Presented"), addresses=addresses, coins=maybe("CoinTerms"), name=text(32)),
         "Return": dict(height=u64, addresses=addresses),
         "Leave": dict(height=u64),
         "Ready": dict(round=u32, row=u16, root=digest),

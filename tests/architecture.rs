@@ -42,8 +42,9 @@ fn crates_see_only_lower_ones() {
         ("protocol/net", &["core"]),
         ("protocol/replica", &["core", "compute", "store", "net"]),
         ("protocol/roles", &["core"]),
-        ("node", &["core", "compute", "store", "net", "replica", "roles", "verifier"]),
-        ("verifier", &["core", "compute", "store", "net", "replica", "roles"]),
+        ("protocol/view", &["core", "store"]),
+        ("node", &["core", "compute", "store", "net", "replica", "roles", "verifier", "view"]),
+        ("verifier", &["core", "compute", "store", "net", "replica", "roles", "view"]),
     ]);
     for (folder, lower) in allowed {
         for name in dependencies(folder) {
@@ -127,6 +128,7 @@ fn no_files_import_each_other_in_a_circle() {
         "protocol/net/src",
         "protocol/replica/src",
         "protocol/roles/src",
+        "protocol/view/src",
         "node/src",
         "verifier/src",
         "tests/src",
@@ -181,6 +183,7 @@ fn only_kernels_and_the_door_to_libtorch_are_unsafe() {
         "protocol/net",
         "protocol/replica",
         "protocol/roles",
+        "protocol/view",
         "node",
         "verifier",
         "tests",

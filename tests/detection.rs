@@ -63,6 +63,19 @@ fn cheats_last_as_long_as_the_formula_says_and_nobody_else_is_banned() {
 }
 
 #[test]
+fn what_does_not_fit_is_simulated_again_and_seen_more_sharply() {
+    let first = setting(1);
+    for schedule in [Schedule::Drip, Schedule::Random(150_000)] {
+        let (longer, tally) = detection::again(&first, schedule);
+        assert!(tally.convictions() > 4_000, "{tally:?}");
+        assert!(tally.fits(longer.hazard(schedule)), "{tally:?}");
+        for wrong in [0.9, 1.1] {
+            assert!(!tally.fits(wrong * longer.hazard(schedule)), "{wrong}: {tally:?}");
+        }
+    }
+}
+
+#[test]
 fn expected_harm_lies_between_its_bounds() {
     for (share_ppm, drawn, leaves) in [(500_000, 1, 4), (100_000, 4, 16), (50_000, 2, 64)] {
         let setting = Setting { share_ppm, drawn, leaves, ..setting(0) };

@@ -140,6 +140,7 @@ impl Scene {
                 invitation: Some(invitation),
                 addresses: List::new(addresses).expect("one"),
                 coins: None,
+                name: Default::default(),
             };
             let signed = identity(10 + number).sign(ledger.run(), &enrol);
             seal(&mut ledger, Body::Admit(signed));

@@ -254,7 +254,12 @@ impl Stranger {
     /// Asks for a verifier's place.
     async fn enrol(&self, presented: Presented) -> Result<Response, PeerError> {
         let coins = CoinTree::new([7; 32], Round(0), 8, 8).expect("few coins").terms();
-        let enrol = Enrol { invitation: Some(presented), addresses: List::default(), coins: Some(coins) };
+        let enrol = Enrol {
+            invitation: Some(presented),
+            addresses: List::default(),
+            coins: Some(coins),
+            name: Default::default(),
+        };
         self.peers.ask(&self.steward, &Request::Enrol(self.identity.sign(self.ticket.run, &enrol))).await
     }
 }

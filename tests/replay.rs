@@ -88,6 +88,7 @@ impl Maker {
                 invitation: Some(secret.present(run, invitation, identity(number).id())),
                 addresses: List::new(vec![Text::new(format!("node:{number}")).expect("short")]).expect("one"),
                 coins: None,
+                name: Default::default(),
             };
             maker.seal(Body::Admit(identity(number).sign(run, &enrol)));
         }

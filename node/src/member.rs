@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use muster_core::ids::{MemberId, Round};
-use muster_core::messages::enrol::Ticket;
+use muster_core::messages::enrol::{Name, Ticket};
 use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, FollowError};
@@ -35,10 +35,14 @@ pub struct JoinOptions {
     pub ticket: Ticket,
     /// Where identity, text and journal live.
     pub data_dir: PathBuf,
+    /// What to enrol as, for people; may be empty.
+    pub name: Name,
     /// Where to listen.
     pub listen: Listen,
     /// What to tell others to dial, instead of the address listened on.
     pub advertise: Option<String>,
+    /// Where to show the run to browsers; none for nowhere.
+    pub web: Option<String>,
     /// Where to gossip; `None` for a membership without gossip.
     pub gossip: Option<Settings>,
     /// What computes.

@@ -9,6 +9,7 @@ pub mod generate;
 pub mod given;
 mod hugging_face;
 pub mod invite;
+pub mod look;
 pub mod members;
 pub mod pack;
 pub mod prospect;

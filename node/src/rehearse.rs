@@ -16,6 +16,7 @@ mod interrupt;
 mod lie;
 mod live;
 mod odds;
+mod page;
 mod rehearsal;
 mod role;
 mod sample;
@@ -104,6 +105,7 @@ fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> O
     let rehearsal = Rehearsal {
         settings: (name, template),
         out: options.out.clone(),
+        web: options.web.clone(),
         text: options.text.clone(),
         rounds: options.rounds,
         from: options.attack_from,
@@ -141,6 +143,7 @@ mod tests {
     fn demo_options() -> RehearsalOptions {
         RehearsalOptions {
             out: None,
+            web: None,
             text: Vec::new(),
             rounds: 14,
             attack_from: 5,
@@ -164,6 +167,7 @@ mod tests {
             from: 5,
             text: Vec::new(),
             out: None,
+            web: None,
             seed: 0,
             backend: BackendChoice::default(),
         }

@@ -40,6 +40,7 @@ use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_view::{Source, View};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -66,6 +67,8 @@ pub struct Ready {
     pub run: RunId,
     /// Where it can be dialled.
     pub addresses: Vec<String>,
+    /// Where a browser sees it, if it is shown.
+    pub page: Option<String>,
 }
 
 /// Hosts a run until it is over, or until an interrupted round has ended or everybody has left it. `ready` is told once members can come.
@@ -90,9 +93,11 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
+    let (view, page) = show(&recovered, &options).await?;
     let (mut driver, server) =
         assemble(recovered, endpoint.clone(), inbox, kept, report, options.keep_aggregates)?;
     driver.gossip = gossip;
+    driver.view = view;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
@@ -113,11 +118,21 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         let _ = sender.send(Inbound::Input(StewardInput::Interrupt)).await;
         std::future::pending::<()>().await;
     });
-    ready(&Ready { run, addresses: listening.addresses });
+    ready(&Ready { run, addresses: listening.addresses, page });
     let ending = driver.run().await;
     drop(stop);
     servers.shutdown().await;
     ending
+}
+
+/// The pages of the run, and where they are, if somebody wants to see them.
+async fn show(recovered: &Recovered, options: &HostOptions) -> Outcome<(Option<Arc<View>>, Option<String>)> {
+    let Some(address) = &options.web else { return Ok((None, None)) };
+    let source = Source::Own(recovered.journal.clone());
+    let view = View::start(recovered.manifest.clone(), source, Some(options.folder.clone()), None);
+    view.compare(recovered.dataset.clone());
+    let page = view.serve(address).await.map_err(Failure::environment)?;
+    Ok((Some(view), Some(page)))
 }
 
 /// The driver with its machine, and the server beside it.
@@ -179,6 +194,7 @@ fn assemble(
         inbox,
         report,
         gossip: None,
+        view: None,
         failures,
         queue,
         sender,

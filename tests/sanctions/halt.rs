@@ -101,7 +101,12 @@ impl Liar {
         };
         liar.seal(Body::Open(replica.state().roots()));
         let addresses = List::new(Vec::new()).expect("none");
-        let enrol = Enrol { invitation: ticket.present(liar.accomplice.id()), addresses, coins: None };
+        let enrol = Enrol {
+            invitation: ticket.present(liar.accomplice.id()),
+            addresses,
+            coins: None,
+            name: Default::default(),
+        };
         liar.seal(Body::Admit(liar.accomplice.sign(ticket.run, &enrol)));
         liar
     }

@@ -195,6 +195,7 @@ impl Sim {
             invitation: Some(secret.present(self.run, invitation, newcomer)),
             addresses: addresses(number as usize),
             coins: None,
+            name: Default::default(),
         }
     }
 

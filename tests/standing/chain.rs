@@ -131,7 +131,7 @@ impl Chain {
         let address = Text::new(format!("sim:{who}")).expect("short");
         let coins = VERIFIERS.contains(&who).then(|| Self::coins(who).terms());
         let addresses = List::new(vec![address]).expect("one");
-        person(who).sign(self.run(), &Enrol { invitation, addresses, coins })
+        person(who).sign(self.run(), &Enrol { invitation, addresses, coins, name: Default::default() })
     }
 
     pub fn admit(&mut self, who: u8, invitation: Option<Invitation>, by: u8) -> Result<(), Reject> {

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use muster_compute::{Device, Library, Path};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
+use muster_core::messages::enrol::{Name, parse_name};
 use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::process;
@@ -40,6 +41,10 @@ enum VerifierCommand {
         /// Where to keep keys, coins, text and journal; a folder named after the run if absent.
         #[arg(long)]
         data_dir: Option<PathBuf>,
+        /// What to call yourself, for people who look at the run: at most 32 ASCII letters, digits, spaces, . _ and -. It
+        /// stays in the public ledger, beside your key, and cannot be changed [default: none].
+        #[arg(long, value_name = "NAME", value_parser = parse_name)]
+        name: Option<Name>,
     },
     /// Audit the run until it closes. May be stopped and started again at any time.
     Watch {
@@ -49,6 +54,8 @@ enum VerifierCommand {
         leaves: Leaves,
         #[command(flatten)]
         gossip: GossipArgs,
+        #[command(flatten)]
+        web: WebArgs,
         /// Give way to everything else on this machine. Not on one that is never idle: its audits would come too late.
         #[arg(long)]
         nice: bool,
@@ -64,6 +71,8 @@ enum VerifierCommand {
         machine: ComputeArgs,
         #[command(flatten)]
         gossip: GossipArgs,
+        #[command(flatten)]
+        web: WebArgs,
     },
     /// Re-execute one piece of evidence.
     ///
@@ -101,6 +110,15 @@ enum VerifierCommand {
         #[command(flatten)]
         replaying: Replaying,
     },
+}
+
+/// Whether and where to show the run.
+#[derive(Args)]
+struct WebArgs {
+    /// Show the run as web pages, at this address; without HOST, only this machine sees them. Whoever can dial it sees the public
+    /// ledger and may change nothing.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
+    web: Option<String>,
 }
 
 /// Whether and where to gossip.
@@ -200,8 +218,8 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
 
 fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
     match command {
-        VerifierCommand::Enroll { invitation, data_dir } => block_on(async {
-            let enrolled = enroll::enroll(&invitation, data_dir).await?;
+        VerifierCommand::Enroll { invitation, data_dir, name } => block_on(async {
+            let enrolled = enroll::enroll(&invitation, &name.unwrap_or_default(), data_dir).await?;
             say(&format!(
                 "enrolled as verifier {:#}; audits begin with round {}",
                 enrolled.member, enrolled.first_round
@@ -209,15 +227,16 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        VerifierCommand::Watch { directory, leaves, gossip, nice } => {
+        VerifierCommand::Watch { directory, leaves, gossip, web, nice } => {
             if nice {
                 process::give_way();
             }
             let (machine, gossip) = (leaves.machine(), gossip.settings());
-            block_on(watched(watch::WatchOptions { directory, machine, gossip, conduct }))
+            let web = web.web;
+            block_on(watched(watch::WatchOptions { directory, machine, gossip, web, conduct }))
         }
-        VerifierCommand::Observe { target, data_dir, machine, gossip } => block_on(async {
-            match observe::observe(&target, data_dir, machine.threads, gossip.settings()).await? {
+        VerifierCommand::Observe { target, data_dir, machine, gossip, web } => block_on(async {
+            match observe::observe(&target, data_dir, machine.threads, gossip.settings(), web.web).await? {
                 observe::ObservationEnd::Closed => Ok(0),
                 observe::ObservationEnd::Interrupted => Ok(Exit::Interrupted.code()),
             }

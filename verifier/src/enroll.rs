@@ -8,7 +8,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
+use muster_core::messages::enrol::{Addresses, Enrol, Name, Role, Ticket};
 use muster_core::messages::wire::{Request, Response};
 use muster_replica::exit::Failure;
 use muster_replica::{PeerError, fetch_ledger};
@@ -39,11 +39,11 @@ pub struct Enrolled {
     pub first_round: Round,
 }
 
-/// Enrols this machine as a verifier; does nothing when it is one already.
+/// Enrols this machine as a verifier that calls itself `name`; does nothing when it is one already.
 ///
 /// # Errors
 /// [`Failure`].
-pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
+pub async fn enroll(invitation: &str, name: &Name, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
     let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::usage(misuse.to_string()))?;
     let invited = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
     let invited =
@@ -60,13 +60,13 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
     }
-    let first_round = admission(&session, &ticket).await?;
+    let first_round = admission(&session, &ticket, name).await?;
     // Last: a directory with a ticket is one that was admitted.
     session.home.write_secret(TICKET, ticket.to_line().as_bytes())?;
     Ok(Enrolled { directory, member: session.identity.id(), first_round })
 }
 
-async fn admission(session: &VerifierSession, ticket: &Ticket) -> Result<Round, Failure> {
+async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> Result<Round, Failure> {
     let me = session.identity.id();
     let mut refused = String::new();
     for _ in 0..ATTEMPTS {
@@ -87,8 +87,12 @@ async fn admission(session: &VerifierSession, ticket: &Ticket) -> Result<Round, 
         // Before the request: coins that were registered and then lost would leave the verifier idle for good.
         session.home.write_file(COINS, &encode(&terms))?;
         let terms_first = terms.first_round;
-        let enrol =
-            Enrol { invitation: ticket.present(me), addresses: Addresses::default(), coins: Some(terms) };
+        let enrol = Enrol {
+            invitation: ticket.present(me),
+            addresses: Addresses::default(),
+            coins: Some(terms),
+            name: name.clone(),
+        };
         let request = Request::Enrol(session.identity.sign(ticket.run, &enrol));
         match session.peers.ask(&session.target.steward, &request).await {
             Ok(Response::Done) => return Ok(terms_first),
@@ -216,7 +220,7 @@ mod tests {
         // Nobody is there to ask: the refusal comes first.
         let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
         let ticket = Ticket { run, steward, addresses, pass: None };
-        let refused = enroll(&ticket.to_line(), Some(directory.path().to_owned())).await;
+        let refused = enroll(&ticket.to_line(), &Name::default(), Some(directory.path().to_owned())).await;
         let Err(Failure { exit: Exit::Environment, message: why }) = refused.map(|_| ()) else {
             panic!("it took a seat")
         };

@@ -37,12 +37,14 @@ pub async fn observe(
     directory: Option<PathBuf>,
     threads: usize,
     gossip: Option<Settings>,
+    web: Option<String>,
 ) -> Result<ObservationEnd, Failure> {
     let target = Target::parse(target).map_err(|misuse| Failure::usage(misuse.to_string()))?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
     let session = VerifierSession::open(&directory, target).await?;
     let journal = Arc::new(Journal::open(&session.home)?);
-    let mut follower = session.follower(journal, threads, gossip).await?;
+    let mut follower = session.follower(journal.clone(), threads, gossip).await?;
+    session.show(web.as_deref(), &journal, &mut follower).await?;
     say(&format!("observing run {} ({})", session.target.run, &*session.manifest.name));
     let mut evidence = JoinSet::new();
     let following = async {

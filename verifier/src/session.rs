@@ -19,6 +19,9 @@ use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::rows::Rows;
+use muster_view::{Source, View};
+
+use crate::output::say;
 
 const MANIFEST: &str = "manifest.bin";
 
@@ -141,6 +144,26 @@ impl VerifierSession {
             tracing::warn!("going on without gossip: {error}");
         }
         Ok(follower)
+    }
+
+    /// Shows the run to browsers at an address, if there is one.
+    ///
+    /// # Errors
+    /// [`Failure`]: the address cannot be listened on.
+    pub async fn show(
+        &self,
+        address: Option<&str>,
+        journal: &Arc<Journal>,
+        follower: &mut Follower,
+    ) -> Result<(), Failure> {
+        let Some(address) = address else { return Ok(()) };
+        let (source, folder) = (Source::Own(journal.clone()), Some(self.home.path().to_owned()));
+        let view = View::start(self.manifest.clone(), source, folder, Some(self.identity.id()));
+        view.compare(self.dataset.clone());
+        let page = view.serve(address).await.map_err(Failure::environment)?;
+        say(&format!("the run as web pages: {page}"));
+        follower.tell_notices(Box::new(move |notice| view.hear(notice)));
+        Ok(())
     }
 
     fn newest_state(&self) -> Option<(Round, HeldState)> {

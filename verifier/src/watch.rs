@@ -43,6 +43,8 @@ pub struct WatchOptions {
     pub machine: Machine,
     /// Where to gossip; none to go without.
     pub gossip: Option<Settings>,
+    /// Where to show the run to browsers; none for nowhere.
+    pub web: Option<String>,
     /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
 }
@@ -67,7 +69,8 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
     let worker = tokio::task::spawn_blocking(move || AuditWorker::new(manifest, &machine)).await;
     let worker =
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
-    let follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
+    let mut follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
+    session.show(options.web.as_deref(), &journal, &mut follower).await?;
     let (mut states, mut kept) = (BTreeMap::new(), BTreeSet::new());
     let vectors = audit_vectors(&session.manifest);
     for round in session.home.audit_states()? {

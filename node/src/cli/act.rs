@@ -14,11 +14,14 @@ use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
 use muster_store::dataset::RouterSize;
+use muster_view::export::export as export_pages;
+use muster_view::site::{Purpose, Site};
 use tokio::runtime::Runtime;
 
 use super::arguments::{
     BenchArguments, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
     HostArguments, InviteArguments, JoinArguments, MusterCommand, NewArguments, PackArguments, RunCommand,
+    ViewArguments,
 };
 use crate::exit::{Exit, Failure, Outcome};
 use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
@@ -29,6 +32,7 @@ use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
 use crate::organise::export::{Exported, export};
 use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use crate::organise::invite::InviteOptions;
+use crate::organise::look::looked_at;
 use crate::organise::members::{agreed, close_tree, invitation, members};
 use crate::organise::pack::{PackOptions, pack};
 use crate::organise::prospect::{prospect, warning};
@@ -65,6 +69,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             let drawn = std::io::stderr().is_terminal();
             crate::rehearse::act(command, drawn, &mut |text| drop(show(text)))
         }
+        MusterCommand::View(arguments) => look(&arguments),
         MusterCommand::Members { folder } => {
             show(&block_on(members(&folder))??)?;
             Ok(Exit::Good)
@@ -279,7 +284,8 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, gossip, leaves } = arguments;
+    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, web, gossip, leaves } =
+        arguments;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
@@ -287,6 +293,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         advertise,
         per_address: per_address.into(),
         keep_aggregates,
+        web: web.web,
         gossip,
         machine: leaves.machine(),
         progress: std::io::stderr().is_terminal(),
@@ -295,6 +302,9 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
     let ending = block_on(host(options, |ready| {
         let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
         // A run goes on whether or not somebody can read this.
+        if let Some(page) = &ready.page {
+            let _ = say(&format!("the run as web pages: {page}"));
+        }
         let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node{key}", folder.display()));
     }))??;
     match ending {
@@ -304,6 +314,23 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
             Ok(Exit::Interrupted)
         }
     }
+}
+
+fn look(arguments: &ViewArguments) -> Outcome<Exit> {
+    let view = looked_at(&arguments.folder)?;
+    if let Some(folder) = &arguments.export {
+        view.read_whole();
+        let pages = export_pages(&Site::new(view, Purpose::Files), folder);
+        let pages = pages.map_err(|error| Failure::environment(error.to_string()))?;
+        say(&format!("{pages} files are in {0}; open {0}/index.html", folder.display()))?;
+        return Ok(Exit::Good);
+    }
+    block_on(async {
+        let page = view.serve(&arguments.web).await.map_err(Failure::environment)?;
+        say(&format!("{page}   (Ctrl-C ends)"))?;
+        crate::progress::interrupted().await;
+        Ok(Exit::Good)
+    })?
 }
 
 fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
@@ -329,8 +356,10 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     let options = member::JoinOptions {
         ticket,
         data_dir,
+        name: arguments.name.unwrap_or_default(),
         listen,
         advertise: arguments.advertise,
+        web: arguments.web.web,
         gossip,
         machine: arguments.leaves.machine(),
         max_disk: arguments.max_disk,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::limits;
-use muster_core::messages::enrol::Role;
+use muster_core::messages::enrol::{Name, Role, parse_name};
 
 use crate::backend::BackendChoice;
 use crate::organise::ask::GRACE;
@@ -84,6 +84,12 @@ Ctrl-C finishes the round and stops. The same command continues. `muster leave` 
     #[cfg(feature = "rehearse")]
     #[command(flatten)]
     Rehearse(crate::rehearse::RehearseCommand),
+    /// Show a run as web pages, from its folder; or write them to files.
+    #[command(after_help = "\
+The pages are read-only. Every record is checked before it is shown. Ctrl-C ends.
+  muster view myrun/                        # then open http://127.0.0.1:8080/
+  muster view archive/ --export site/       # members' contributions, audits and bans as files to publish")]
+    View(ViewArguments),
     /// Show the members, who invited each, and what weight each has.
     #[command(after_help = "\
 Members that a member has invited are listed below it. `muster close-tree` closes such a tree.
@@ -286,9 +292,31 @@ pub(super) struct HostArguments {
     #[arg(long)]
     pub(super) keep_aggregates: bool,
     #[command(flatten)]
+    pub(super) web: WebArguments,
+    #[command(flatten)]
     pub(super) gossip: GossipArguments,
     #[command(flatten)]
     pub(super) leaves: LeafArguments,
+}
+
+#[derive(Args)]
+pub(super) struct WebArguments {
+    /// Show the run as web pages, at this address; without HOST, only this machine sees them. Whoever can dial it sees the public
+    /// ledger and may change nothing.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
+    pub(super) web: Option<String>,
+}
+
+#[derive(Args)]
+pub(super) struct ViewArguments {
+    /// A run's folder, a verifier's or observer's directory, or an archive. The run may go on meanwhile.
+    pub(super) folder: PathBuf,
+    /// Where to serve the pages; without HOST, only this machine sees them.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address, default_value = "8080")]
+    pub(super) web: String,
+    /// Instead, write the pages into this new folder, to be published by any web server.
+    #[arg(long, value_name = "DIR")]
+    pub(super) export: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -391,6 +419,10 @@ pub(super) struct JoinArguments {
     pub(super) invitation: String,
     #[command(flatten)]
     pub(super) home: HomeArguments,
+    /// What to call yourself when you are admitted, for people who look at the run: at most 32 ASCII letters, digits, spaces,
+    /// . _ and -. It stays in the public ledger, beside your key, and cannot be changed [default: none].
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(super) name: Option<Name>,
     /// Where to listen, so that others can bring you parts to combine [default: the address that this
     /// machine reaches the steward from, a free port].
     #[arg(long, value_name = "HOST:PORT")]
@@ -401,6 +433,8 @@ pub(super) struct JoinArguments {
     /// Do not listen, only dial out: for machines that others cannot reach.
     #[arg(long, conflicts_with_all = ["listen", "advertise"])]
     pub(super) no_listen: bool,
+    #[command(flatten)]
+    pub(super) web: WebArguments,
     #[command(flatten)]
     pub(super) gossip: GossipArguments,
     #[command(flatten)]

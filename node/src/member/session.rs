@@ -43,6 +43,7 @@ use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
 use crate::progress::ProgressDisplay;
+use muster_view::{Source, View};
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///
@@ -58,6 +59,7 @@ pub async fn join(options: JoinOptions) -> Result<End, JoinError> {
 /// [`JoinError`], with an exit code.
 pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<End, JoinError> {
     let mut session = Session::open(options, conduct).await?;
+    session.show().await?;
     session.enrol().await?;
     let end = session.follow().await;
     // A disk that failed is told of once.
@@ -193,6 +195,19 @@ impl Session {
         Ok(Self { driver, follower, addresses, endpoint, queue, failures, _server: server })
     }
 
+    /// Shows the run to browsers, if the volunteer wants to see it.
+    async fn show(&mut self) -> Result<(), JoinError> {
+        let NodeDriver { options, manifest, journal, dataset, progress, .. } = &self.driver;
+        let Some(address) = &options.web else { return Ok(()) };
+        let (source, folder) = (Source::Own(journal.clone()), Some(options.data_dir.clone()));
+        let view = View::start(manifest.clone(), source, folder, Some(self.me()));
+        view.compare(dataset.clone());
+        let page = view.serve(address).await.map_err(JoinError::Environment)?;
+        progress.line(&format!("the run as web pages: {page}"));
+        self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));
+        Ok(())
+    }
+
     /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.
     fn report(&self) {
         let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
@@ -234,6 +249,7 @@ impl Session {
             invitation: self.driver.options.ticket.present(me),
             addresses: self.addresses.clone(),
             coins: None,
+            name: self.driver.options.name.clone(),
         };
         let signed = self.driver.shared.identity.sign(self.driver.options.ticket.run, &enrol);
         let answer = self.follower.peers().ask(self.follower.steward(), &Request::Enrol(signed)).await;

@@ -130,7 +130,9 @@ impl Cast {
         let backend = rehearsal.backend.words();
         // All members have one address.
         let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
-        let words: Vec<&OsStr> = words.into_iter().chain(backend.iter().map(AsRef::as_ref)).collect();
+        let web = rehearsal.web.as_deref().into_iter().flat_map(|address| ["--web", address].map(OsStr::new));
+        let words: Vec<&OsStr> =
+            words.into_iter().chain(web).chain(backend.iter().map(AsRef::as_ref)).collect();
         let steward = Child::start("steward", &logs, &words)?;
         let mut cast =
             Self { players: players(rehearsal, workspace), steward, members: Vec::new(), caller: None };
@@ -247,6 +249,7 @@ impl Player {
                 vec!["demo-role".as_ref(), "liar".as_ref(), lie.name().as_ref(), ticket.as_ref(), home]
             }
         };
+        words.extend(["--name", self.name.as_str()].map(OsStr::new));
         words.extend(backend.iter().map(AsRef::<OsStr>::as_ref));
         Child::start(&self.name, logs, &words)
     }

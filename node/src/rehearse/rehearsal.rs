@@ -32,6 +32,9 @@ pub struct RehearsalOptions {
     /// Do not demand that the model beats the bigram model: for runs too short to learn.
     #[arg(long)]
     pub no_learning_check: bool,
+    /// Show the run as web pages while it goes on, at this address; without HOST, only this machine sees them.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
+    pub web: Option<String>,
     /// Train a mixture of experts in rows, of which each node holds one.
     #[arg(long, conflicts_with = "config")]
     pub experts: bool,
@@ -74,6 +77,9 @@ pub struct DrillOptions {
     /// Keep everything in this new folder: text, run, members, logs, and report.json.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Show the run as web pages while it goes on, at this address; without HOST, only this machine sees them.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
+    pub web: Option<String>,
     /// Draws what attackers choose at random.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -108,6 +114,8 @@ pub(super) struct Rehearsal {
     pub(super) seed: u64,
     /// Whether the model must beat the bigram model.
     pub(super) learning: bool,
+    /// Where the steward shows the run to browsers.
+    pub(super) web: Option<String>,
     /// Whether the account is that of a drill.
     pub(super) drill: bool,
     /// How every member computes leaves.
@@ -145,6 +153,7 @@ impl Rehearsal {
         Ok(Self {
             settings: (name, template),
             out: options.out.clone(),
+            web: options.web.clone(),
             text: options.text.clone(),
             rounds,
             from: options.from,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use muster_core::ids::Round;
-use muster_core::messages::enrol::Ticket;
+use muster_core::messages::enrol::{Name, Ticket, parse_name};
 
 use muster_net::swarm::Settings;
 use muster_roles::verifier::audits::{Conduct, Honest};
@@ -34,6 +34,9 @@ pub enum RehearsalRole {
         /// Draws what it chooses at random.
         #[arg(long, default_value_t = 0)]
         seed: u64,
+        /// What it calls itself.
+        #[arg(long, value_parser = parse_name)]
+        name: Option<Name>,
         /// Where it meets the others.
         #[arg(long)]
         coalition: Option<PathBuf>,
@@ -47,6 +50,9 @@ pub enum RehearsalRole {
         invitation: String,
         /// Its directory.
         data_dir: PathBuf,
+        /// What it calls itself.
+        #[arg(long, default_value = "")]
+        name: String,
         /// How it computes.
         #[command(flatten)]
         backend: BackendChoice,
@@ -59,6 +65,9 @@ pub enum RehearsalRole {
         invitation: String,
         /// Its directory.
         data_dir: PathBuf,
+        /// What it calls itself.
+        #[arg(long, default_value = "")]
+        name: String,
         /// How it computes.
         #[command(flatten)]
         backend: BackendChoice,
@@ -71,15 +80,17 @@ pub enum RehearsalRole {
 /// [`Failure`] of an attacker that did not even get as far as being banned.
 pub fn play(role: RehearsalRole) -> Outcome<Exit> {
     match role {
-        RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, coalition, backend } => {
+        RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, name, coalition, backend } => {
             let me = crate::member::leave::id(&data_dir)?;
             let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
             let campaign = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
             let options = member::JoinOptions {
                 ticket: Ticket::from_line(&invitation)?,
                 data_dir,
+                name: name.unwrap_or_default(),
                 listen: member::Listen::At("127.0.0.1:0".into()),
                 advertise: None,
+                web: None,
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
                 machine: backend.machine(1, None),
                 max_disk: None,
@@ -93,11 +104,11 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 }
             })
         }
-        RehearsalRole::Verifier { invitation, data_dir, backend } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), backend, Arc::new(Honest)))
+        RehearsalRole::Verifier { invitation, data_dir, name, backend } => {
+            Ok(watch(&invitation, &name, data_dir.as_os_str(), backend, Arc::new(Honest)))
         }
-        RehearsalRole::Liar { lie, invitation, data_dir, backend } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), backend, lie.conduct()))
+        RehearsalRole::Liar { lie, invitation, data_dir, name, backend } => {
+            Ok(watch(&invitation, &name, data_dir.as_os_str(), backend, lie.conduct()))
         }
     }
 }
@@ -109,8 +120,15 @@ fn ended(end: End) -> Exit {
     }
 }
 
-fn watch(invitation: &str, data_dir: &OsStr, backend: BackendChoice, conduct: Arc<dyn Conduct>) -> Exit {
-    let enroll = [OsStr::new("enroll"), OsStr::new(invitation), OsStr::new("--data-dir"), data_dir];
+fn watch(
+    invitation: &str,
+    name: &str,
+    data_dir: &OsStr,
+    backend: BackendChoice,
+    conduct: Arc<dyn Conduct>,
+) -> Exit {
+    let words = ["enroll", invitation, "--name", name, "--data-dir"].map(OsStr::new);
+    let enroll = [&words[..], &[data_dir]].concat();
     match verifier(&enroll, conduct.clone()) {
         Exit::Good => {
             let backend = backend.words();

@@ -15,7 +15,7 @@ use super::live::Live;
 use super::rehearsal::Rehearsal;
 use super::sample::sample;
 use super::workspace::Workspace;
-use super::{account, caught, corpus};
+use super::{account, caught, corpus, page};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::pack;
@@ -62,6 +62,9 @@ fn rehearse(
         "a steward and {} members are started, each a process of its own",
         cast.players.len()
     ));
+    if let Some(address) = &rehearsal.web {
+        progress.line(&format!("the run as web pages: http://{address}/"));
+    }
     let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
     // Before the replay: every process has written what it has to say by then.
     cast.dismiss(interrupt)?;
@@ -74,6 +77,7 @@ fn rehearse(
     let observed = Observed { live, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
     let facts = Facts::gather(&archive, replayed, observed, rehearsal)?;
     facts.save(&workspace.path("report.json"))?;
+    page::write(&facts, &archive, workspace.folder(), rehearsal.drill)?;
     say(&account::table(&facts));
     if rehearsal.drill {
         say(&caught::table(&facts));

@@ -22,6 +22,7 @@ use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
+use muster_view::View;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::apply::Applying;
@@ -82,6 +83,8 @@ pub(super) struct StewardDriver {
     pub(super) inbox: Inbox,
     pub(super) report: Reporter,
     pub(super) gossip: Option<Gossiping>,
+    /// Shows the run to browsers, if anybody wants to see it.
+    pub(super) view: Option<Arc<View>>,
     /// Writes that failed beside the driver.
     pub(super) failures: mpsc::Receiver<StoreError>,
     pub(super) queue: mpsc::Receiver<Inbound>,
@@ -185,7 +188,12 @@ impl StewardDriver {
     fn perform(&mut self, effect: StewardEffect) -> Outcome<()> {
         match effect {
             StewardEffect::Seal(signed, record) => return self.seal(*signed, &record),
-            StewardEffect::Post(notice) => self.board.post(notice),
+            StewardEffect::Post(notice) => {
+                if let Some(view) = &self.view {
+                    view.hear(&notice);
+                }
+                self.board.post(notice);
+            }
             StewardEffect::Answer(question, response) => self.questions.answer(question, response),
             // ROUND-16: the receipt is a later effect, so that what has one is on the disk.
             StewardEffect::Keep(round, request) => return self.inbox.keep(round, &request),

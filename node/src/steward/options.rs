@@ -20,6 +20,8 @@ pub struct HostOptions {
     pub keep_aggregates: bool,
     /// Where to gossip; none for a run without.
     pub gossip: Option<Settings>,
+    /// Where to show the run to browsers; none for nowhere.
+    pub web: Option<String>,
     /// What computes.
     pub machine: Machine,
     /// Whether to draw progress; else plain lines are logged.

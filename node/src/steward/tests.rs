@@ -71,6 +71,7 @@ fn options(folder: &Path) -> HostOptions {
         folder: folder.to_owned(),
         listen,
         advertise: vec![],
+        web: None,
         gossip: Some(beside()),
         machine: Machine::new(1, None),
         progress: false,
@@ -133,7 +134,8 @@ impl Caller {
     fn enrolment(&self) -> Signed<Enrol> {
         let addresses = List::new(vec![]).unwrap();
         let invitation = self.ticket.present(self.id());
-        self.identity.sign(self.ticket.run, &Enrol { invitation, addresses, coins: None })
+        self.identity
+            .sign(self.ticket.run, &Enrol { invitation, addresses, coins: None, name: Default::default() })
     }
 
     async fn enrol(&self) -> Result<Response, PeerError> {
@@ -277,8 +279,10 @@ fn volunteer(directory: &Path, number: u8, ticket: Ticket) -> JoinOptions {
     JoinOptions {
         ticket,
         data_dir: directory.join(format!("node{number}")),
+        name: Default::default(),
         listen: Listen::At("127.0.0.1:0".into()),
         advertise: None,
+        web: None,
         gossip: Some(beside()),
         machine: Machine::new(1, None),
         max_disk: None,

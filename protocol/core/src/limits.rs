@@ -71,6 +71,8 @@ pub const DATA_BYTES: u64 = 1 << 40;
 pub const TOKENISER_BYTES: u32 = 64 << 20;
 /// Characters of a name or an address, in bytes of UTF-8.
 pub const TEXT_BYTES: usize = 256;
+/// Bytes of the name that a member gives itself.
+pub const NAME_BYTES: usize = 32;
 /// Addresses of one member.
 pub const ADDRESSES: usize = 8;
 /// Siblings in a Merkle proof.

@@ -13,7 +13,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Event, Ledger, RoundView, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
-use muster_core::messages::wire::{Follow, News, Request, Response};
+use muster_core::messages::wire::{Follow, News, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_net::error::NetError;
 use muster_net::swarm::Settings;
@@ -38,6 +38,9 @@ const STEWARD_AWAY: Duration = Duration::from_secs(300);
 const MOVED: Duration = Duration::from_secs(2);
 const ASKING: Duration = Duration::from_secs(5);
 
+/// Is told each public notice as it is heard, to show it to people.
+pub type NoticeListener = Box<dyn Fn(&Notice) + Send + Sync>;
+
 /// A ledger and a replica that follow a steward.
 pub struct Follower {
     peers: Peers,
@@ -55,6 +58,7 @@ pub struct Follower {
     pending: VecDeque<Pending>,
     gossip: Option<Arc<Gossiping>>,
     findings: Option<mpsc::Receiver<Misbehaviour>>,
+    listener: Option<NoticeListener>,
 }
 
 impl Follower {
@@ -86,6 +90,7 @@ impl Follower {
             pending: VecDeque::new(),
             gossip: None,
             findings: None,
+            listener: None,
         };
         if let Some(journal) = &journal {
             loop {
@@ -128,6 +133,11 @@ impl Follower {
         let (gossip, findings) = Gossiping::start(identity, &self.ledger, &settings, self.journal.clone())?;
         (self.gossip, self.findings) = (Some(Arc::new(gossip)), Some(findings));
         Ok(())
+    }
+
+    /// Tells somebody each public notice as it is heard.
+    pub fn tell_notices(&mut self, listener: NoticeListener) {
+        self.listener = Some(listener);
     }
 
     /// The swarm, if it was joined.
@@ -197,6 +207,9 @@ impl Follower {
         }
         for notice in news.notices.into_inner() {
             self.prefetch(&notice);
+            if let Some(listener) = &self.listener {
+                listener(&notice);
+            }
             events.push(Event::Notice(Box::new(notice)));
         }
         // Behind by many records, states in between would be computed, or fetched, for nothing.

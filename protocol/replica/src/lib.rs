@@ -30,7 +30,7 @@ pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest}
 pub use contributions::{HeldBlocks, WantedContribution};
 pub use crew::{Crew, leaf_windows};
 pub use evidence::{Unkept, evidence_words, keep_evidence};
-pub use follower::{FollowError, Follower};
+pub use follower::{FollowError, Follower, NoticeListener};
 pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Hearsay, Misbehaviour, SplitView};
 pub use held::{HeldState, KeptState, Stepper};

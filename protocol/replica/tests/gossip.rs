@@ -77,7 +77,8 @@ impl Chain {
             let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: pass.key(), founder: false };
             let invitation = organiser().sign(run, &invitation);
             let invitation = Some(pass.present(run, invitation, identity(secret).id()));
-            let enrol = Enrol { invitation, addresses: List::default(), coins: None };
+            let enrol =
+                Enrol { invitation, addresses: List::default(), coins: None, name: Default::default() };
             chain.seal(Body::Admit(identity(secret).sign(run, &enrol)));
         }
         let seats = List::new(chain.0.derived_seats()).unwrap();

@@ -110,7 +110,7 @@ mod tests {
             let invitation = member(1).sign(ledger.run(), &invitation);
             let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
             let addresses = List::new(vec![Text::new("node:1").unwrap()]).unwrap();
-            let enrol = Enrol { invitation, addresses, coins: None };
+            let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
             let enrol = member(number).sign(ledger.run(), &enrol);
             seal(&mut ledger, Body::Admit(enrol));
         }

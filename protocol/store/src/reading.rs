@@ -72,6 +72,11 @@ pub fn evidence(folder: &Path, digest: &Digest) -> Result<Option<Vec<u8>>> {
     present(files::read(&folder.join(EVIDENCE).join(evidence_file(digest))))
 }
 
+/// Whether a piece of evidence is in an archive.
+pub fn has_evidence(folder: &Path, digest: &Digest) -> bool {
+    folder.join(EVIDENCE).join(evidence_file(digest)).is_file()
+}
+
 /// Rounds whose states are kept in a home, in order.
 ///
 /// # Errors

@@ -17,6 +17,9 @@ pub const ROUNDS: u32 = 10_000;
 /// Audits of each member in a table's simulation, on average.
 const AUDITS: u32 = 200;
 
+/// How many times longer a schedule is simulated that did not fit at first.
+const LONGER: u32 = 4;
+
 /// Rounds from the end of an audit to the first one without the convict.
 const LATENCIES: [u32; 3] = [1, 3, 6];
 
@@ -198,7 +201,20 @@ fn long(seed: u64, rounds: u32, chained: bool) -> Vec<Setting> {
     vec![setting(0, 0), setting(1, 0), setting(2, 1), setting(3, 2)]
 }
 
+/// Simulates a schedule again that did not fit: from another seed, four times as long, with all cheats of this schedule. Chance
+/// refuses a true rate twice once in a million schedules. A false rate deviates further than at first, by the root of how
+/// many times more often a cheat acts.
+pub fn again(setting: &Setting, schedule: Schedule) -> (Setting, Tally) {
+    let cheats = vec![(schedule, setting.cheats.iter().map(|(_, count)| count).sum())];
+    let seed = setting.seed.wrapping_add(1 << 32);
+    let setting = Setting { seed, rounds: LONGER * setting.rounds, cheats, ..setting.clone() };
+    let tally = setting.run().tallies.remove(0);
+    (setting, tally)
+}
+
 /// The long simulation, of leaves or of the segments of local updates, and whether it fits: text for people.
+///
+/// What does not fit is simulated [again], and fails if it does not fit then either.
 pub fn report(seed: u64, rounds: u32, chained: bool) -> (String, bool) {
     let settings = long(seed, rounds, chained);
     let begun = Instant::now();
@@ -219,18 +235,30 @@ pub fn report(seed: u64, rounds: u32, chained: bool) -> (String, bool) {
         hash_of(Domain::LEDGER, &format!("{detected:?}"))
     );
     let mut good = false_bans == 0;
-    let mut rows = Vec::new();
+    let (mut rows, mut repeated) = (Vec::new(), Vec::new());
+    let row = |setting: &Setting, schedule: Schedule, tally: &Tally| {
+        let mut row = vec![format!("{} of {}", setting.friends, setting.verifiers), schedule.words()];
+        row.extend(cells(setting, schedule, tally));
+        row
+    };
     for (setting, detected) in settings.iter().zip(&detected) {
         for (schedule, tally) in cheats(setting, detected) {
-            good &= tally.fits(tally.hazard);
-            let mut row = vec![format!("{} of {}", setting.friends, setting.verifiers), schedule.words()];
-            row.extend(cells(setting, schedule, tally));
-            rows.push(row);
+            rows.push(row(setting, schedule, tally));
+            if !tally.fits(tally.hazard) {
+                let (setting, tally) = again(setting, schedule);
+                good &= tally.fits(tally.hazard);
+                repeated.push(row(&setting, schedule, &tally));
+            }
         }
     }
     let head =
         ["in league", "schedule", "formula", "simulated", "until it is out", "waited", "convictions", "fits"];
     text += &markdown(&head, rows);
+    if !repeated.is_empty() {
+        let rounds = LONGER * rounds;
+        let _ = writeln!(text, "\nWhat did not fit, from another seed and with {rounds} rounds:\n");
+        text += &markdown(&head, repeated);
+    }
     let (signing, verifying) = signature_seconds();
     let _ = writeln!(
         text,

@@ -389,8 +389,15 @@ fn another_freeze_or_admission(world: &mut World, good: &Transcript) {
     let invitation = Invitation { role, uses: 1, expires: 0, key: secret.key(), founder: false };
     let invitation = secret.present(run, id(1).sign(run, &invitation), id(21).id());
     let coins = Some(CoinTree::new([7; 32], Round(0), 8, 8).unwrap().terms());
-    let enrol =
-        id(21).sign(run, &Enrol { invitation: Some(invitation), addresses: Default::default(), coins });
+    let enrol = id(21).sign(
+        run,
+        &Enrol {
+            invitation: Some(invitation),
+            addresses: Default::default(),
+            coins,
+            name: Default::default(),
+        },
+    );
     let admit = world.ledger.record(Body::Admit(enrol));
     for signer in [2, 11] {
         let admit = id(signer).sign(run, &admit);

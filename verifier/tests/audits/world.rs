@@ -135,7 +135,12 @@ impl World {
             let pass = InvitationSecret::new([secret; 32]);
             let invitation = Invitation { role, uses: 1, expires: 0, key: pass.key(), founder: false };
             let invitation = pass.present(self.run, id(1).sign(self.run, &invitation), id(secret).id());
-            let enrol = Enrol { invitation: Some(invitation), addresses: Default::default(), coins };
+            let enrol = Enrol {
+                invitation: Some(invitation),
+                addresses: Default::default(),
+                coins,
+                name: Default::default(),
+            };
             self.seal(Body::Admit(id(secret).sign(self.run, &enrol)));
         }
         let seats = self.ledger.derived_seats();

@@ -152,8 +152,12 @@ impl Chain {
         let (invitation, secret) = invitation(role, founder);
         let invitation = organiser().sign(run, &invitation);
         let addresses = List::new(vec![Text::new("host:1").expect("a short text")]).expect("one address");
-        let enrol =
-            Enrol { invitation: Some(secret.present(run, invitation, newcomer.id())), addresses, coins };
+        let enrol = Enrol {
+            invitation: Some(secret.present(run, invitation, newcomer.id())),
+            addresses,
+            coins,
+            name: Default::default(),
+        };
         newcomer.sign(run, &enrol)
     }
 

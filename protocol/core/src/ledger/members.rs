@@ -9,7 +9,7 @@ use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::limits;
 use crate::manifest::Profile;
 use crate::messages::audit::AuditRequest;
-use crate::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
+use crate::messages::enrol::{Addresses, Enrol, Leave, Name, Return, Role, is_name};
 use crate::messages::record::{Ban, Outcome, Record, Seat};
 use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
@@ -19,6 +19,8 @@ use crate::sign::{Signed, Verified};
 pub struct Member {
     /// Who.
     pub id: MemberId,
+    /// What it calls itself; may be empty, and is not its alone.
+    pub name: Name,
     /// As what.
     pub role: Role,
     /// Where it can be dialled.
@@ -122,6 +124,7 @@ impl Ledger {
     pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
         let enrol = signed.verify(self.run)?;
         let entry = self.entry(&enrol.author(), &enrol)?;
+        self.require(is_name(&enrol.name), "a name has ASCII letters, digits, spaces within, and . _ -")?;
         // A key that was banned, or has left, is still a member: it does not come again with a clean slate.
         self.require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
         // Members are kept for good, so that whoever enrols for nothing must not fill everybody's memory.
@@ -170,6 +173,7 @@ impl Ledger {
         self.index.insert(id, self.members.len());
         self.members.push(Member {
             id,
+            name: enrol.name,
             role: entry.role,
             addresses: enrol.addresses,
             coins: enrol.coins,

@@ -65,6 +65,18 @@ fn ledger_5_whoever_enrols_is_new_invited_and_brings_what_its_role_needs() {
     let run = chain.ledger.run();
     assert!(!takes(&chain, Body::Admit(node(0).sign(run, &uninvited))));
     assert!(!takes(&chain, Body::Admit(node(1).sign(run, &enrol))), "somebody else's leave");
+    for (name, good) in [
+        ("ada-2.x_Y", true),
+        ("Ada L", true),
+        (" ada", false),
+        ("ada ", false),
+        ("a\u{434}a", false),
+        ("\u{202e}ada", false),
+        ("<ada>", false),
+    ] {
+        let named = Enrol { name: Text::new(name).unwrap(), ..enrol.clone() };
+        assert_eq!(takes(&chain, Body::Admit(node(0).sign(run, &named))), good, "{name}");
+    }
     chain.admit_node(0, false);
     assert!(!enrols(&chain, &node(0), Role::Node, None), "a member enrols again");
 
@@ -85,7 +97,10 @@ fn ledger_5_an_invitation_has_its_uses() {
     let twice = organiser().sign(run, &twice);
     let enrol = |number: u8| {
         let invitation = Some(secret.present(run, twice.clone(), node(number).id()));
-        Body::Admit(node(number).sign(run, &Enrol { invitation, addresses: List::default(), coins: None }))
+        Body::Admit(node(number).sign(
+            run,
+            &Enrol { invitation, addresses: List::default(), coins: None, name: Default::default() },
+        ))
     };
     (0..2).for_each(|number| drop(chain.seal(enrol(number))));
     assert_eq!(chain.refusal(enrol(2)), Some(Reject::Rule("the invitation is used up")));
@@ -434,7 +449,12 @@ fn invited_by(chain: &Chain, author: &Identity, number: u8, role: (Role, bool)) 
     let (invitation, secret) = invitation(role.0, role.1);
     let presented = secret.present(run, author.sign(run, &invitation), node(number).id());
     let addresses = List::new(vec![Text::new("host:1").unwrap()]).unwrap();
-    Body::Admit(node(number).sign(run, &Enrol { invitation: Some(presented), addresses, coins: None }))
+    Body::Admit(
+        node(number).sign(
+            run,
+            &Enrol { invitation: Some(presented), addresses, coins: None, name: Default::default() },
+        ),
+    )
 }
 
 #[test]

@@ -17,6 +17,29 @@ pub type Address = Text<{ limits::TEXT_BYTES }>;
 /// Addresses where a member can be dialled; none for one that only dials.
 pub type Addresses = List<Address, { limits::ADDRESSES }>;
 
+/// What a member calls itself.
+pub type Name = Text<{ limits::NAME_BYTES }>;
+
+/// Whether a name may be used: letters, digits, spaces within, and `.`, `_`, `-`, all of them ASCII.
+///
+/// Names are shown beside the names of others, in terminals and on pages. Characters that look like others, change the
+/// direction of writing or combine with what surrounds them would let a member pass for another one there.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ._-".contains(&byte);
+    name.bytes().all(plain) && name.trim_matches(' ') == name
+}
+
+/// A name that may be used, from what a person typed.
+///
+/// # Errors
+/// In words: what a name consists of.
+pub fn parse_name(text: &str) -> Result<Name, String> {
+    let name = Name::new(text).ok().filter(|name| is_name(name));
+    name.ok_or_else(|| {
+        format!("a name has at most {} ASCII letters, digits, spaces within, and . _ -", limits::NAME_BYTES)
+    })
+}
+
 /// What a member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -90,6 +113,8 @@ wire! {
         pub addresses: Addresses,
         /// A verifier's coins; none for a node.
         pub coins: Option<CoinTerms>,
+        /// What it calls itself, for people; may be empty. Nothing depends on it, and several members may have the same.
+        pub name: Name,
     }
 }
 

@@ -402,7 +402,8 @@ mod tests {
                 Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
             let invitation = organiser.sign(ledger.run(), &invitation);
             let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
-            let enrol = Enrol { invitation, addresses: Addresses::default(), coins: None };
+            let enrol =
+                Enrol { invitation, addresses: Addresses::default(), coins: None, name: Default::default() };
             let enrol = member(number).sign(ledger.run(), &enrol);
             seal(&mut ledger, &steward, Body::Admit(enrol));
         }

@@ -40,7 +40,7 @@ fn begun() -> Ledger {
         let invitation = member(1).sign(ledger.run(), &invitation);
         let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
         let coins = verifies.then(|| coins().terms());
-        let enrol = Enrol { invitation, addresses: Addresses::default(), coins };
+        let enrol = Enrol { invitation, addresses: Addresses::default(), coins, name: Default::default() };
         let enrol = member(number).sign(ledger.run(), &enrol);
         seal(&mut ledger, Body::Admit(enrol));
     }

@@ -81,7 +81,8 @@ impl Run {
             let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
             let invitation = organiser.sign(run_id, &invitation);
             let invitation = Some(secret.present(run_id, invitation, me.id()));
-            let enrol = Enrol { invitation, addresses: addresses(number), coins: None };
+            let enrol =
+                Enrol { invitation, addresses: addresses(number), coins: None, name: Default::default() };
             run.ask(me.id(), Request::Enrol(me.sign(run_id, &enrol)));
             run.hand(steward::StewardInput::Connected(me.id(), true));
         }

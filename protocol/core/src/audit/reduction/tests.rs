@@ -135,6 +135,7 @@ impl Scene {
                 invitation: Some(secret.present(run, invitation, node(number).id())),
                 addresses: List::new(vec![Text::new("host:1").unwrap()]).unwrap(),
                 coins: None,
+                name: Default::default(),
             };
             scene.seal(Body::Admit(node(number).sign(run, &enrol)));
         }

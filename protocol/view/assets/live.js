@@ -1,0 +1,42 @@
+// Keeps a page up to date: at each event the page is fetched again, and the parts of it that differ are exchanged. Focus and
+// scroll position stay. Without this script the page shows what was true when it was loaded.
+(() => {
+  const events = new EventSource(document.currentScript.dataset.events);
+  const connection = document.getElementById("connection");
+  let busy = false, again = false;
+
+  const exchange = (fresh) => {
+    const now = document.getElementById("main");
+    const next = fresh.getElementById("main");
+    if (!now || !next) return;
+    const focused = document.activeElement;
+    const focus = now.contains(focused) && focused.getAttribute("href");
+    for (let index = 0; index < next.children.length; index += 1) {
+      const [before, after] = [now.children[index], next.children[index]];
+      if (!before) now.append(after.cloneNode(true));
+      else if (before.outerHTML !== after.outerHTML) before.replaceWith(after.cloneNode(true));
+    }
+    while (now.children.length > next.children.length) now.lastElementChild.remove();
+    document.title = fresh.title;
+    if (focus && !now.contains(document.activeElement)) {
+      [...now.querySelectorAll("a")].find((link) => link.getAttribute("href") === focus)?.focus({ preventScroll: true });
+    }
+  };
+
+  const refresh = async () => {
+    if (document.hidden || busy) { again = true; return; }
+    busy = true;
+    again = false;
+    try {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      if (answer.ok) exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch { /* The stream of events says when the program is gone. */ }
+    busy = false;
+    if (again) setTimeout(refresh, 500);
+  };
+
+  events.onmessage = refresh;
+  events.onopen = () => { connection.hidden = true; };
+  events.onerror = () => { connection.hidden = false; };
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && again) refresh(); });
+})();

@@ -1,0 +1,221 @@
+//! A page before it is HTML: facts, figures and tables under a title. Every page and report is one.
+
+use askama::Template;
+
+use crate::plot::Plot;
+
+/// A page.
+#[derive(Default)]
+pub struct Document {
+    /// What it is about.
+    pub title: String,
+    /// Sentences below the title.
+    pub lead: Vec<String>,
+    /// Something that has to be known before anything else.
+    pub alarm: Option<String>,
+    /// Names and values.
+    pub facts: Vec<Fact>,
+    /// What follows, in order.
+    pub sections: Vec<Section>,
+}
+
+/// A name and a value.
+pub struct Fact {
+    /// What it is.
+    pub name: String,
+    /// Its value.
+    pub value: Cell,
+}
+
+/// A part of a page.
+pub struct Section {
+    /// Its heading; may be empty.
+    pub heading: String,
+    /// Sentences.
+    pub text: Vec<String>,
+    /// What it shows.
+    pub body: Body,
+}
+
+/// What a section shows.
+pub enum Body {
+    /// Its sentences alone.
+    Text,
+    /// A chart.
+    Figure(Figure),
+    /// A table.
+    Table(Table),
+    /// Text with its own line breaks.
+    Code(String),
+}
+
+/// A chart with the way to its numbers.
+pub struct Figure {
+    /// What it shows, in words: for those who do not see it.
+    pub summary: String,
+    /// The chart itself, where the page stands alone; else the path of its image.
+    pub image: Image,
+    /// The path of its numbers.
+    pub csv: String,
+}
+
+/// Where a chart's image is.
+pub enum Image {
+    /// In the page, as SVG.
+    Inline(String),
+    /// At this path.
+    At(String),
+}
+
+/// A table.
+#[derive(Default)]
+pub struct Table {
+    /// Names it within the page.
+    pub id: &'static str,
+    /// What it lists, for those who do not see it.
+    pub caption: String,
+    /// Its columns.
+    pub head: Vec<Column>,
+    /// Its rows.
+    pub rows: Vec<Vec<Cell>>,
+    /// Said where it has no row.
+    pub empty: &'static str,
+    /// The way to its other pages.
+    pub pager: Option<Pager>,
+}
+
+/// A column.
+pub struct Column {
+    /// What is in it.
+    pub title: &'static str,
+    /// Whether it has numbers.
+    pub numbers: bool,
+}
+
+/// A value in a table or of a fact.
+#[derive(Clone, Default)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// Where it leads, from the root of the site; empty for nowhere.
+    pub link: String,
+    /// How it looks: `good`, `bad`, `waits`, `code`, or nothing.
+    pub look: &'static str,
+}
+
+impl Cell {
+    /// Text.
+    pub fn of(text: impl ToString) -> Self {
+        Self { text: text.to_string(), ..Self::default() }
+    }
+
+    /// That leads somewhere.
+    #[must_use]
+    pub fn to(mut self, link: impl Into<String>) -> Self {
+        self.link = link.into();
+        self
+    }
+
+    /// That looks so.
+    #[must_use]
+    pub fn looking(mut self, look: &'static str) -> Self {
+        self.look = look;
+        self
+    }
+}
+
+/// The way to the other pages of a table.
+pub struct Pager {
+    /// This page, from 1.
+    pub page: usize,
+    /// How many there are.
+    pub pages: usize,
+    /// Path of the page before; empty where there is none.
+    pub newer: String,
+    /// Path of the page after; empty where there is none.
+    pub older: String,
+    /// Rows altogether.
+    pub rows: usize,
+}
+
+impl Document {
+    /// With a title.
+    pub fn titled(title: impl Into<String>) -> Self {
+        Self { title: title.into(), ..Self::default() }
+    }
+
+    /// With another sentence below the title.
+    #[must_use]
+    pub fn saying(mut self, sentence: impl Into<String>) -> Self {
+        self.lead.push(sentence.into());
+        self
+    }
+
+    /// Adds a fact.
+    pub fn fact(&mut self, name: impl Into<String>, value: Cell) {
+        self.facts.push(Fact { name: name.into(), value });
+    }
+
+    /// Adds sentences.
+    pub fn text(&mut self, heading: impl Into<String>, text: Vec<String>) {
+        self.sections.push(Section { heading: heading.into(), text, body: Body::Text });
+    }
+
+    /// Adds a chart, unless it has nothing to show; `within` says whether the page stands alone, and `version` changes with
+    /// what it shows.
+    pub fn plot(&mut self, name: &str, plot: &Plot, within: bool, version: u64) {
+        if plot.is_empty() {
+            return;
+        }
+        let image = if within {
+            Image::Inline(plot.svg())
+        } else {
+            Image::At(format!("charts/{name}.svg?{version}"))
+        };
+        let figure = Figure { summary: plot.summary(), image, csv: format!("data/{name}.csv") };
+        let text = plot.notes.clone();
+        self.sections.push(Section { heading: plot.title.clone(), text, body: Body::Figure(figure) });
+    }
+
+    /// Adds a table.
+    pub fn table(&mut self, heading: impl Into<String>, table: Table) {
+        self.sections.push(Section { heading: heading.into(), text: Vec::new(), body: Body::Table(table) });
+    }
+
+    /// Adds text with its own line breaks.
+    pub fn code(&mut self, heading: impl Into<String>, code: impl Into<String>) {
+        let (heading, body) = (heading.into(), Body::Code(code.into()));
+        self.sections.push(Section { heading, text: Vec::new(), body });
+    }
+}
+
+/// What surrounds a page.
+pub struct Frame<'a> {
+    /// Name of the run.
+    pub run: &'a str,
+    /// From this page to the root of the site: empty, or `../`.
+    pub base: &'a str,
+    /// Path of this page, to mark it in the menu.
+    pub path: &'a str,
+    /// The menu: path and words.
+    pub menu: &'a [(&'a str, &'a str)],
+    /// Whether it is served by a process that goes on: it then asks for news.
+    pub live: bool,
+    /// Style sheet in the page, where it stands alone.
+    pub style: Option<&'a str>,
+}
+
+#[derive(Template)]
+#[template(path = "document.html")]
+struct DocumentPage<'a> {
+    document: &'a Document,
+    frame: &'a Frame<'a>,
+}
+
+impl Document {
+    /// The page as HTML.
+    pub fn html(&self, frame: &Frame<'_>) -> String {
+        // Writing into a string does not fail.
+        DocumentPage { document: self, frame }.render().unwrap_or_default()
+    }
+}

@@ -1,0 +1,28 @@
+//! A run as people look at it: what its sealed records and its steward's log tell, as pages, charts and tables.
+//!
+//! A [`View`] reads a journal beside whoever writes it, applies every record to a ledger of its own, and folds it into a
+//! [`story::Story`]. Nothing that a run's members say is believed before the ledger has taken it; what only a log says is
+//! marked as such. A view writes nothing and holds no secret.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`story`] | rounds, members, audits, bans, from records, notices and the log |
+//! | [`document`] | a page before it is HTML |
+//! | [`plot`] | charts, as SVG and as CSV |
+//! | [`site`] | the pages: from a path to its bytes |
+//! | [`serve`] | the pages over HTTP, with live updates |
+//! | [`export`] | the pages as files |
+//! | [`report`] | one page that stands alone |
+
+pub mod document;
+pub mod export;
+mod log;
+mod manifest;
+pub mod plot;
+pub mod report;
+pub mod serve;
+pub mod site;
+pub mod story;
+mod view;
+
+pub use view::{Source, View};

@@ -1,0 +1,145 @@
+//! What only the steward's `log.jsonl` tells: times, bytes, duties, and what came of a convict's past.
+//!
+//! The log is for people. Nothing in it is signed, so that a page names it as the source of what it takes from there.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use muster_core::ids::{MemberId, Round, unhex};
+use serde_json::Value;
+
+use crate::story::{HarmLine, Story};
+
+/// Bytes of one event that are believed.
+const LINE: usize = 4 << 20;
+
+/// The log, read as far as it goes.
+pub(crate) struct LogReader {
+    path: PathBuf,
+    offset: u64,
+    /// Events of rounds whose records were not read yet.
+    early: Vec<Value>,
+}
+
+impl LogReader {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, offset: 0, early: Vec::new() }
+    }
+
+    /// Takes in what was written since; whether there was anything.
+    pub(crate) fn step(&mut self, story: &mut Story) -> bool {
+        let mut moved = false;
+        for event in std::mem::take(&mut self.early) {
+            self.take(event, story);
+        }
+        let Ok(mut file) = File::open(&self.path) else { return false };
+        // A log that was begun anew is shorter.
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        if length < self.offset {
+            self.offset = 0;
+        }
+        if length == self.offset || file.seek(SeekFrom::Start(self.offset)).is_err() {
+            return false;
+        }
+        let mut lines = BufReader::new(file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match lines.read_until(b'\n', &mut line) {
+                // The end of a line that is being written comes later.
+                Ok(read) if read > 0 && line.ends_with(b"\n") => self.offset += read as u64,
+                _ => return moved,
+            }
+            if let Ok(event) = serde_json::from_slice(&line[..line.len().min(LINE)]) {
+                moved = true;
+                self.take(event, story);
+            }
+        }
+    }
+
+    fn take(&mut self, event: Value, story: &mut Story) {
+        let number = |name: &str| event.get(name).and_then(Value::as_u64);
+        let member = |name: &str| event.get(name).and_then(Value::as_str).and_then(unhex::<32>).map(MemberId);
+        let round = number("round").unwrap_or(0) as u32;
+        let words = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        match event.get("event").and_then(Value::as_str).unwrap_or_default() {
+            "round" if !is_there(story, round) => self.early.push(event),
+            "round" => end_round(story, round, &event),
+            "audit" => {
+                if let (Some(member), Some(verifier)) = (member("member"), member("verifier")) {
+                    story.audits.logged(Round(round), member, verifier);
+                }
+            }
+            "held-out" => {
+                if let Some(loss) = event.get("loss").and_then(Value::as_f64) {
+                    story.held_out.push((round, loss));
+                }
+            }
+            "retro" => retro(story, &event),
+            "dismissed" => {
+                let who = member("accuser").map_or_else(String::new, |accuser| format!(" by {accuser}"));
+                let text = format!("an accusation{who} was dismissed: {}", words("why"));
+                let now = story.rounds.last().map_or(0, |round| round.round);
+                story.happen(None, now, member("member").as_ref(), text);
+            }
+            "barren" => story.happen(None, round, None, format!("nobody counted: {}", words("why"))),
+            "held" => {
+                let target = member("member");
+                let of = if target.is_some() { "an audit of" } else { "a verifier's coin of" };
+                let text = format!("the next round waited for {of} round {}", number("case").unwrap_or(0));
+                story.happen(None, round, target.as_ref(), text);
+            }
+            "close" => duties(story, &event),
+            _ => {}
+        }
+    }
+}
+
+fn is_there(story: &Story, round: u32) -> bool {
+    story.rounds.last().is_some_and(|last| last.round >= round)
+}
+
+fn end_round(story: &mut Story, round: u32, event: &Value) {
+    duties(story, event);
+    let Some(line) = story.rounds.iter_mut().rev().find(|line| line.round == round) else { return };
+    line.bytes = event.get("bytes").and_then(Value::as_u64);
+    let seconds = |value: Option<&Value>| value.and_then(Value::as_f64);
+    let stage = |name: &str| seconds(event.get("stages").and_then(|stages| stages.get(name)));
+    let phases = &mut line.phases;
+    // The steward knows these best; it was there from the beginning.
+    phases.seconds = seconds(event.get("seconds")).or(phases.seconds);
+    phases.freeze = stage("freeze").or(phases.freeze);
+    phases.inputs = stage("inputs").or(phases.inputs);
+    phases.results = stage("results").or(phases.results);
+}
+
+fn duties(story: &mut Story, event: &Value) {
+    let Some(duties) = event.get("duties") else { return };
+    if let Ok(duties) = serde_json::from_value(duties.clone()) {
+        story.duties = duties;
+    }
+}
+
+fn retro(story: &mut Story, event: &Value) {
+    let member = event.get("member").and_then(Value::as_str).unwrap_or_default();
+    let Some(rounds) = event.get("rounds").and_then(Value::as_array) else { return };
+    for past in rounds {
+        let is_false = |value: Option<&Value>| value.and_then(Value::as_str) == Some("false");
+        let parts = past.get("parts").and_then(Value::as_array).into_iter().flatten();
+        let wrong_parts = parts.filter(|part| is_false(part.get("found")));
+        let mut wrong: Vec<String> =
+            wrong_parts.map(|part| format!("part {}", part.get("part").unwrap_or(&Value::Null))).collect();
+        if is_false(past.get("found")) {
+            wrong.insert(0, "its contribution".into());
+        }
+        if !wrong.is_empty() {
+            story.harm.push(HarmLine {
+                member: member.to_owned(),
+                round: past.get("round").and_then(Value::as_u64).unwrap_or(0) as u32,
+                wrong: wrong.join(", "),
+                moved: past.get("harm").and_then(Value::as_f64),
+            });
+        }
+    }
+}

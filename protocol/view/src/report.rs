@@ -1,0 +1,56 @@
+//! `report.html`: one file that can be opened anywhere, with the numbers of its charts beside it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::document::{Document, Frame};
+use crate::plot::Plot;
+
+/// A report: a page that stands alone, and its charts, which come first.
+pub struct Report {
+    /// The run, or what else it is of.
+    pub of: String,
+    /// What it says.
+    pub document: Document,
+    /// Charts, with the names of the files of their numbers.
+    pub plots: Vec<(String, Plot)>,
+}
+
+impl Report {
+    /// Writes `report.html` into a folder, and the numbers of its charts into `data/` beside it.
+    ///
+    /// # Errors
+    /// What the system says, with the file.
+    pub fn write(mut self, folder: &Path) -> io::Result<()> {
+        let after = std::mem::take(&mut self.document.sections);
+        self.plots.retain(|(_, plot)| !plot.is_empty());
+        for (name, plot) in &self.plots {
+            self.document.plot(name, plot, true, 0);
+        }
+        self.document.sections.extend(after);
+        let html = self.document.html(&Frame {
+            run: &self.of,
+            base: "",
+            path: "",
+            menu: &[],
+            live: false,
+            style: Some(include_str!("../assets/style.css")),
+        });
+        write(&folder.join("report.html"), &html)?;
+        if self.plots.is_empty() {
+            return Ok(());
+        }
+        let data = folder.join("data");
+        fs::create_dir_all(&data).map_err(|error| named(&data, &error))?;
+        self.plots.iter().try_for_each(|(name, plot)| write(&data.join(format!("{name}.csv")), &plot.csv()))
+    }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text).map_err(|error| named(path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: cannot be written ({error})", path.display()))
+}

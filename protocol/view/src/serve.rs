@@ -1,0 +1,198 @@
+//! The pages over HTTP.
+//!
+//! Read-only: GET and HEAD, no cookie, no form. Whoever can dial the address may look. What strangers could hold up is bounded:
+//! connections, streams of news, the time for a request's head.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+
+use crate::site::{Page, Site};
+
+/// Connections at once.
+const CONNECTIONS: usize = 256;
+/// Streams of news at once: one for each open page.
+const STREAMS: usize = 128;
+/// How long the head of a request may take.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection lasts; a stream of news is dialled again by the browser.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// Between two news of one stream at least: a page is fetched again for each.
+const NEWS: Duration = Duration::from_millis(500);
+
+/// Everything comes from here, nothing is executed that is not a file of this program, and no other site may frame it.
+const POLICY: &str = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Where to serve, as people write it; a port alone is one that only this machine can dial.
+///
+/// # Errors
+/// In words: what is expected.
+pub fn parse_address(text: &str) -> Result<String, String> {
+    let address = if text.contains(':') { text.to_owned() } else { format!("127.0.0.1:{text}") };
+    let port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if port { Ok(address) } else { Err("expected a port, or HOST:PORT".into()) }
+}
+
+struct Server {
+    site: Arc<Site>,
+    streams: Arc<Semaphore>,
+    /// Whether only this machine can dial it: then a name in `Host` must be this machine's, so that no page of another site can
+    /// read it by a name that leads here (DNS rebinding).
+    local: bool,
+}
+
+/// Serves until the runtime ends; returns the address once it listens.
+///
+/// # Errors
+/// What the system says: the address is no address of this machine, or is taken.
+pub async fn serve(address: &str, site: Site) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    let server = Server {
+        site: Arc::new(site),
+        streams: Arc::new(Semaphore::new(STREAMS)),
+        local: address.ip().is_loopback(),
+    };
+    let router = Router::new().route("/events", get(events)).fallback(page).with_state(Arc::new(server));
+    tokio::spawn(accept(listener, router));
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener, router: Router) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // Never closed.
+        let Ok(permit) = connections.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection(stream, router.clone(), permit));
+            }
+            Err(error) => {
+                tracing::debug!("no connection: {error}");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, _permit: OwnedSemaphorePermit) {
+    let service = TowerToHyperService::new(router);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let served = builder.serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = timeout(LONGEST, served).await {
+        tracing::debug!("a connection ended: {error}");
+    }
+}
+
+async fn page(State(server): State<Arc<Server>>, request: Request) -> Response {
+    if !server.is_meant(request.headers()) {
+        return stranger();
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return guarded(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "text/plain; charset=utf-8",
+            "These pages are read-only.\n",
+        );
+    }
+    let path = match request.uri().path().trim_start_matches('/') {
+        "" => "index.html".to_owned(),
+        path => path.to_owned(),
+    };
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let site = server.site.clone();
+    // Rendering takes milliseconds, and reads files: not on a thread that drives connections.
+    let found = tokio::task::spawn_blocking(move || match site.page(&path, &query) {
+        Some(page) => (StatusCode::OK, page),
+        None => (StatusCode::NOT_FOUND, site.missing(&path)),
+    });
+    match found.await {
+        Ok((status, Page { kind, body })) => guarded(status, kind, body.to_vec()),
+        Err(_) => {
+            guarded(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", "This page failed.\n")
+        }
+    }
+}
+
+async fn events(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
+    if !server.is_meant(&headers) {
+        return stranger();
+    }
+    let Ok(permit) = server.streams.clone().try_acquire_owned() else {
+        let text = "Too many pages are open; this one is updated when it is loaded again.\n";
+        return guarded(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text);
+    };
+    let news =
+        Sse::new(news(&server.site, permit)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)));
+    secured(news.into_response())
+}
+
+fn news(site: &Site, permit: OwnedSemaphorePermit) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+    let versions = WatchStream::new(site.view().news());
+    versions.throttle(NEWS).map(move |version| {
+        // Held as long as the stream.
+        let _ = &permit;
+        Ok(Event::default().data(version.to_string()))
+    })
+}
+
+impl Server {
+    /// Whether a request was meant for this server.
+    fn is_meant(&self, headers: &HeaderMap) -> bool {
+        if !self.local {
+            return true;
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let name = host
+            .rsplit_once(':')
+            .filter(|(_, port)| port.parse::<u16>().is_ok())
+            .map_or(host, |(name, _)| name);
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+}
+
+fn stranger() -> Response {
+    let text = "This page is for this machine alone; open it as http://localhost with its port.\n";
+    guarded(StatusCode::MISDIRECTED_REQUEST, "text/plain; charset=utf-8", text)
+}
+
+fn guarded(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
+    secured((status, kind, body.into()).into_response())
+}
+
+fn secured(mut response: Response) -> Response {
+    let headers: [(HeaderName, &'static str); 5] = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-cache"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,539 @@
+//! The documents of the site.
+
+use std::collections::BTreeMap;
+
+use muster_core::messages::record::Body;
+use muster_core::messages::record::Record;
+
+use super::charts::{CHARTS, recent_loss};
+use super::tables::{called, columns, maybe, paged, percent, standing, who};
+use super::{ROWS, Site};
+use crate::document::{Cell, Document, Table};
+use crate::manifest;
+use crate::plot::{Plot, shown};
+use crate::story::{DutyLine, MemberLine, Story};
+
+/// Rows of a list on a page that is about something else.
+const FEW: usize = 10;
+
+impl Site {
+    /// The document of a page, by its path without the ending.
+    pub(super) fn document(&self, name: &str, version: u64) -> Option<Document> {
+        let story = self.view().story();
+        if let Some(id) = name.strip_prefix("member/") {
+            return self.member_page(&story, id);
+        }
+        if let Some(height) = name.strip_prefix("record/") {
+            return self.record_page(&story, height.parse().ok()?);
+        }
+        let (list, page) = match name.split_once('-') {
+            Some((list, page)) => (list, page.parse().ok().filter(|page| *page > 1)?),
+            None => (name, 1),
+        };
+        let rows = match list {
+            "index" | "bans" | "verifiers" | "manifest" => 1,
+            "rounds" => story.rounds.len(),
+            "members" | "board" => story.members.len(),
+            "audits" => story.audits.lines().len(),
+            "records" => usize::try_from(story.records).unwrap_or(usize::MAX),
+            _ => return None,
+        };
+        if page > rows.div_ceil(ROWS).max(1) {
+            return None;
+        }
+        let mut document = match list {
+            "index" => self.overview(&story, version),
+            "rounds" => self.rounds_page(&story, page, version),
+            "members" => self.members_page(&story, page),
+            "board" => board(&story, page),
+            "audits" => self.audits_page(&story, page, version),
+            "bans" => self.bans_page(&story, version),
+            "verifiers" => verifiers(&story),
+            "records" => self.records_page(&story, page),
+            _ => self.manifest_page(),
+        };
+        if let Some(broken) = &story.broken {
+            document.alarm =
+                Some(format!("{broken}. The steward broke its promise; what follows is not shown."));
+        }
+        Some(document)
+    }
+
+    /// Every page that there is, but those of records.
+    pub(crate) fn pages(&self) -> Vec<String> {
+        let story = self.view().story();
+        let lists = [
+            ("rounds", story.rounds.len()),
+            ("members", story.members.len()),
+            ("board", story.members.len()),
+            ("audits", story.audits.lines().len()),
+        ];
+        let one = ["index", "bans", "verifiers", "manifest"].map(|name| format!("{name}.html"));
+        let lists = lists.into_iter().flat_map(|(list, rows)| {
+            (1..=rows.div_ceil(ROWS).max(1)).map(move |page| match page {
+                1 => format!("{list}.html"),
+                page => format!("{list}-{page}.html"),
+            })
+        });
+        let members = story.members.iter().map(|member| format!("member/{}.html", member.id));
+        let charts =
+            CHARTS.iter().flat_map(|name| [format!("charts/{name}.svg"), format!("data/{name}.csv")]);
+        let evidence = story.bans.iter().map(|ban| format!("evidence/{}", ban.evidence));
+        let assets = ["style.css", "icon.svg"].map(str::to_owned);
+        let whole = ["run", "rounds", "members", "audits", "bans"].map(|name| format!("api/{name}.json"));
+        let all = one.into_iter().chain(lists).chain(members).chain(charts).chain(evidence);
+        all.chain(assets).chain(whole).collect()
+    }
+
+    fn overview(&self, story: &Story, version: u64) -> Document {
+        let manifest = &self.view().manifest;
+        let mut page = Document::titled(format!("{}: {}", &*manifest.name, state(story)));
+        if story.records < story.known {
+            page.lead.push(format!(
+                "Reading the ledger: {} of {} records are checked. This page goes on by itself.",
+                story.records, story.known
+            ));
+        }
+        page.lead.push(story.waits.clone());
+        self.key_facts(story, &mut page);
+        let plots: Vec<(&str, Plot)> =
+            CHARTS.iter().filter_map(|name| Some((*name, super::charts::chart(story, name)?))).collect();
+        for (name, plot) in plots.iter().filter(|(name, _)| matches!(*name, "loss" | "phases" | "weight")) {
+            page.plot(name, plot, false, version);
+        }
+        let bans: Vec<_> = story.bans.iter().rev().take(FEW).collect();
+        page.table("Bans", self.bans_table(story, &bans));
+        let audits: Vec<_> = story.audits.lines().iter().rev().take(FEW).collect();
+        page.table("Latest audits", self.audits_table(story, &audits, None));
+        let happenings: Vec<_> = story.happenings.iter().rev().take(FEW).collect();
+        page.table("What else happened", self.happenings_table(story, &happenings));
+        page
+    }
+
+    fn key_facts(&self, story: &Story, page: &mut Document) {
+        let manifest = &self.view().manifest;
+        let active = |role| {
+            story.members.iter().filter(|member| member.role == role && member.standing == "active").count()
+        };
+        let of = |role| story.members.iter().filter(|member| member.role == role).count();
+        page.fact("Rounds", Cell::of(format!("{} of {}", story.rounds.len(), manifest.training.rounds)));
+        if let Some((loss, before)) = recent_loss(story) {
+            let moved = before.map_or_else(String::new, |before| format!(" ({:+.3})", loss - before));
+            page.fact("Training loss, last rounds", Cell::of(format!("{loss:.3}{moved}")));
+        }
+        if let Some((round, loss)) = story.held_out.last() {
+            page.fact("Held-out loss", Cell::of(format!("{loss:.3} before round {round}")));
+        }
+        if let Some(baselines) = story.baselines {
+            let text = format!("bigram {:.3}, unigram {:.3}", baselines.bigram, baselines.unigram);
+            page.fact("Simple models, held out", Cell::of(text));
+        }
+        let (seconds, timed) = story.timed();
+        if timed > 0 {
+            let tokens: u64 = story
+                .rounds
+                .iter()
+                .filter(|line| line.phases.seconds.is_some())
+                .map(|line| line.tokens)
+                .sum();
+            page.fact("Seconds a round", Cell::of(format!("{:.2}", seconds / timed as f64)));
+            page.fact("Tokens a second", Cell::of(shown((tokens as f64 / seconds.max(1e-3)).round())));
+        }
+        page.fact("Nodes taking part", Cell::of(format!("{} of {}", active("node"), of("node"))));
+        page.fact("Verifiers taking part", Cell::of(format!("{} of {}", active("verifier"), of("verifier"))));
+        let [passed, guilty, silent] = story.audits.counts();
+        page.fact("Audits passed", Cell::of(passed).looking("good"));
+        let look = if guilty > 0 { "bad" } else { "" };
+        page.fact("Audits that found something", Cell::of(guilty).looking(look));
+        if silent > 0 {
+            page.fact("Audits not answered", Cell::of(silent).looking("waits"));
+        }
+        page.fact("Bans", Cell::of(story.bans.len()).to("bans.html"));
+        page.fact("Records checked here", Cell::of(story.records).to("records.html"));
+        if let Some(me) = self.view().me {
+            page.fact("You", who(story, &format!("{me:#}")));
+        }
+        page.fact("State", Cell::of(story.state.get(..16).unwrap_or_default()).looking("code"));
+    }
+
+    fn rounds_page(&self, story: &Story, page: usize, version: u64) -> Document {
+        let mut document = Document::titled("Rounds").saying(
+            "A round is over when the steward seals its Outcome. Loss is what members claim of their leaves. Seconds and bytes \
+             are what this program saw, or its steward's log.",
+        );
+        if page == 1 {
+            for name in ["speed", "bytes"] {
+                if let Some(plot) = super::charts::chart(story, name) {
+                    document.plot(name, &plot, false, version);
+                }
+            }
+        }
+        let (rounds, pager) = paged("rounds", page, story.rounds.iter().rev().collect());
+        document.table("Ended rounds", self.rounds_table(&rounds, pager));
+        document
+    }
+
+    fn members_page(&self, story: &Story, page: usize) -> Document {
+        let mut document = Document::titled("Members").saying(
+            "A name is what a member calls itself, and others may have the same one: the key beside it tells them apart. \
+             Verified leaves were recomputed by a verifier and found right.",
+        );
+        let (members, pager) = paged("members", page, story.members.iter().collect());
+        document.table("All members", self.members_table(story, &members, pager));
+        if page == 1 {
+            document.table("Trees of invitations", trees(story));
+        }
+        document
+    }
+
+    fn audits_page(&self, story: &Story, page: usize, version: u64) -> Document {
+        let [passed, guilty, silent] = story.audits.counts();
+        let mut document = Document::titled("Audits").saying(format!(
+            "{passed} passed, {guilty} found something, {silent} were not answered. A ban needs evidence that the steward \
+             re-executed; a credit in the ledger needs a verdict that passed."
+        ));
+        if page == 1
+            && let Some(plot) = super::charts::chart(story, "audits")
+        {
+            document.plot("audits", &plot, false, version);
+        }
+        let (audits, pager) = paged("audits", page, story.audits.lines().iter().rev().collect());
+        document.table("All audits", self.audits_table(story, &audits, pager));
+        document
+    }
+
+    fn bans_page(&self, story: &Story, version: u64) -> Document {
+        let mut document = Document::titled("Bans").saying(
+            "A ban rests on a file of evidence, which anybody can re-execute. Do not believe this page; download the file, or take \
+             it from the folder evidence of any member, and run the command below.",
+        );
+        let bans: Vec<_> = story.bans.iter().rev().collect();
+        document.table("All bans", self.bans_table(story, &bans));
+        if !bans.is_empty() {
+            let folder =
+                self.view().folder.as_ref().map_or("DIR".into(), |folder| folder.display().to_string());
+            let commands = bans
+                .iter()
+                .take(FEW)
+                .map(|ban| format!("muster-verifier check {folder}/evidence/{}.evidence\n", ban.evidence));
+            document.code("Check them", commands.collect::<String>());
+        }
+        document.table("What was found in convicts' earlier rounds", harm(story));
+        if let Some(plot) = super::charts::chart(story, "weight") {
+            document.plot("weight", &plot, false, version);
+        }
+        document
+    }
+
+    fn records_page(&self, story: &Story, page: usize) -> Document {
+        let mut document = Document::titled("Records").saying(
+            "The ledger is a chain of records that the steward has signed, each bound to the one before. This program has checked \
+             every one of them against the rules.",
+        );
+        let run = self.view().manifest.run();
+        let heights: Vec<u64> = (0..story.records).rev().collect();
+        let (heights, pager) = paged("records", page, heights);
+        let row = |height: u64| {
+            let record = self.view().record(height)?.verify(run).ok()?;
+            Some(vec![self.record_cell(height), Cell::of(kind(&record.body)), Cell::of(gist(&record))])
+        };
+        document.table(
+            "All records",
+            Table {
+                id: "records",
+                caption: "Records, newest first".into(),
+                head: columns(&["#Height", "Kind", "What it says"]),
+                rows: heights.into_iter().filter_map(row).collect(),
+                empty: "Nothing is sealed yet.",
+                pager,
+            },
+        );
+        document
+    }
+
+    fn record_page(&self, story: &Story, height: u64) -> Option<Document> {
+        let signed = self.view().record(height).filter(|_| height < story.records)?;
+        let record = signed.verify(self.view().manifest.run()).ok()?;
+        let mut document = Document::titled(format!("Record {height}: {}", kind(&record.body)));
+        document.lead.push(gist(&record));
+        document.fact("Head before it", Cell::of(format!("{:#}", record.previous)).looking("code"));
+        document.fact("Head after it", Cell::of(format!("{:#}", record.head())).looking("code"));
+        document.fact("Signed by", Cell::of(format!("{:#}", signed.claimed_signer())).looking("code"));
+        if height > 0 {
+            let before = height - 1;
+            document.fact("Record before", Cell::of(before).to(format!("record/{before}.html")));
+        }
+        if height + 1 < story.records {
+            let after = height + 1;
+            document.fact("Record after", Cell::of(after).to(format!("record/{after}.html")));
+        }
+        document.code("Decoded", format!("{:#?}", record.body));
+        Some(document)
+    }
+
+    fn member_page(&self, story: &Story, id: &str) -> Option<Document> {
+        let member = story.member(id)?;
+        let mut page = Document::titled(format!("{} {}", member.role, member.called()));
+        page.lead.extend(member.penalty.as_ref().map(|penalty| format!("It {}.", penalty.words())));
+        page.fact("Key", Cell::of(&member.id).looking("code"));
+        page.fact("Standing", standing(member));
+        page.fact("Admitted by record", self.record_cell(member.admitted));
+        let inviter = member.inviter.as_ref().map_or_else(|| Cell::of("the organiser"), |id| who(story, id));
+        page.fact("Invited by", inviter);
+        if member.role == "node" {
+            page.fact("Rounds in which it counted", Cell::of(member.rounds));
+            page.fact("Leaves that counted", Cell::of(member.leaves));
+            page.fact("Leaves verified", Cell::of(member.verified));
+            page.fact("Share of the last round's weight", maybe(member.share.map(percent)));
+            page.fact("Audited with probability", Cell::of(percent(member.audited)));
+            page.fact("Rounds that it let wait", Cell::of(member.failures));
+        }
+        page.fact("Founder", Cell::of(if member.founder { "yes" } else { "no" }));
+        let bans: Vec<_> = story.bans.iter().filter(|ban| ban.member == id).collect();
+        if !bans.is_empty() {
+            page.table("Ban", self.bans_table(story, &bans));
+        }
+        let audits: Vec<_> = story.audits.of(id).take(ROWS).collect();
+        page.table("Its latest audits", self.audits_table(story, &audits, None));
+        let happenings: Vec<_> =
+            story.happenings.iter().rev().filter(|h| h.member.as_deref() == Some(id)).take(ROWS).collect();
+        page.table("What else happened to it", self.happenings_table(story, &happenings));
+        let invited = story.members.iter().filter(|other| other.inviter.as_deref() == Some(id));
+        let invited: Vec<_> = invited.take(ROWS).collect();
+        if !invited.is_empty() {
+            page.table("Members that it brought in", self.members_table(story, &invited, None));
+        }
+        Some(page)
+    }
+
+    fn manifest_page(&self) -> Document {
+        let manifest = &self.view().manifest;
+        let mut document = Document::titled("Manifest")
+            .saying("Everything that members agreed on before the run began. Its hash is the run's name.");
+        document.fact("Run", Cell::of(format!("{:#}", manifest.run())).looking("code"));
+        document.fact("Organiser", Cell::of(format!("{:#}", manifest.organiser)).looking("code"));
+        document.fact("Steward", Cell::of(format!("{:#}", manifest.steward)).looking("code"));
+        for (heading, sentences) in manifest::words(manifest) {
+            document.text(heading, sentences);
+        }
+        document.code("Every setting", format!("{manifest:#?}"));
+        document
+    }
+}
+
+/// What the run is doing, for a title.
+fn state(story: &Story) -> String {
+    match story.rounds.last() {
+        Some(last) if !story.closed => format!("{}, after round {}", story.stage, last.round),
+        _ => story.stage.to_owned(),
+    }
+}
+
+/// Who contributed how much: those with most verified leaves first.
+fn board(story: &Story, page: usize) -> Document {
+    let mut document = Document::titled("Contributions").saying(
+        "Leaves that counted in the model, by member; of these, verifiers have recomputed the verified ones and found them right. \
+         What banned members contributed is not listed as theirs.",
+    );
+    let nodes = story.members.iter().filter(|member| member.role == "node" && member.standing != "banned");
+    let mut nodes: Vec<&MemberLine> = nodes.collect();
+    nodes.sort_by_key(|member| (std::cmp::Reverse((member.leaves, member.verified)), member.admitted));
+    let all: u64 = nodes.iter().map(|member| member.leaves).sum();
+    let ranked: Vec<(usize, &MemberLine)> = nodes.into_iter().enumerate().collect();
+    let (ranked, pager) = paged("board", page, ranked);
+    let row = |(place, member): (usize, &MemberLine)| {
+        vec![
+            Cell::of(place + 1),
+            called(member),
+            Cell::of(member.leaves),
+            Cell::of(percent(member.leaves as f64 / all.max(1) as f64)),
+            Cell::of(member.verified),
+            Cell::of(member.rounds),
+            standing(member),
+        ]
+    };
+    let table = Table {
+        id: "board",
+        caption: "Contributions, the largest first".into(),
+        head: columns(&["#Place", "Member", "#Leaves", "#Share", "#Verified", "#Rounds", "Standing"]),
+        rows: ranked.into_iter().map(row).collect(),
+        empty: "Nothing has counted yet.",
+        pager,
+    };
+    document.table("Nodes", table);
+    document
+}
+
+/// What verifiers did, and what they left undone.
+fn verifiers(story: &Story) -> Document {
+    let mut document = Document::titled("Verifiers").saying(
+        "A verifier's coin says which audits it owes. Due, done and undone are as the steward counts them since it was last \
+         started; passed and found are from the ledger.",
+    );
+    let none = DutyLine::default();
+    let row = |member: &&MemberLine| {
+        let duty = story.duties.get(&member.id);
+        let count = |value: fn(&DutyLine) -> u64| maybe(duty.map(value));
+        let passed = story.audits.of(&member.id).filter(|audit| audit.state.word() == "passed").count();
+        let found = story.bans.iter().filter(|ban| ban.accuser == member.id).count();
+        let overdue = duty.unwrap_or(&none).overdue;
+        let look = if overdue > 0 { "bad" } else { "" };
+        vec![
+            called(member),
+            standing(member),
+            count(|duty| duty.due),
+            count(|duty| duty.done),
+            count(|duty| duty.overdue).looking(look),
+            count(|duty| duty.rechecks),
+            Cell::of(passed),
+            Cell::of(found),
+        ]
+    };
+    let members: Vec<_> = story.members.iter().filter(|member| member.role == "verifier").collect();
+    let table = Table {
+        id: "verifiers",
+        caption: "Verifiers and their duty".into(),
+        head: columns(&[
+            "Verifier",
+            "Standing",
+            "#Due",
+            "#Done",
+            "#Undone",
+            "#Rechecks",
+            "#Passed",
+            "#Convictions",
+        ]),
+        rows: members.iter().map(row).collect(),
+        empty: "The run has no verifier yet: nothing is audited.",
+        pager: None,
+    };
+    document.table("Duty", table);
+    document
+}
+
+/// Members who brought in others, each with those below it.
+fn trees(story: &Story) -> Table {
+    let mut below: BTreeMap<&str, Vec<&MemberLine>> = BTreeMap::new();
+    for member in &story.members {
+        if let Some(inviter) = &member.inviter {
+            below.entry(inviter).or_default().push(member);
+        }
+    }
+    let tops =
+        story.members.iter().filter(|member| member.inviter.is_none() && below.contains_key(&*member.id));
+    let mut rows = Vec::new();
+    let mut open: Vec<(usize, &MemberLine)> = tops.map(|member| (0, member)).collect();
+    open.reverse();
+    while let Some((depth, member)) = open.pop() {
+        if rows.len() == 10 * ROWS {
+            let more = Cell::of("more below; each member's page has those that it brought in");
+            rows.push(vec![more, Cell::default(), Cell::default(), Cell::default()]);
+            break;
+        }
+        let mut name = called(member);
+        name.text = format!("{}{}", "– ".repeat(depth), name.text);
+        let closed = if member.tree_closed { Cell::of("closed").looking("waits") } else { Cell::of("open") };
+        rows.push(vec![name, standing(member), Cell::of(member.invited), closed]);
+        let children = below.get(&*member.id).into_iter().flatten();
+        open.extend(children.rev().map(|child| (depth + 1, *child)));
+    }
+    Table {
+        id: "trees",
+        caption: "Members who brought in others, and those below them".into(),
+        head: columns(&["Member", "Standing", "#Brought in", "Tree"]),
+        rows,
+        empty: "No member has brought in another one.",
+        pager: None,
+    }
+}
+
+/// What convicts placed before, as far as the steward recomputed it.
+fn harm(story: &Story) -> Table {
+    let row = |line: &crate::story::HarmLine| {
+        vec![
+            who(story, &line.member),
+            Cell::of(line.round),
+            Cell::of(&line.wrong).looking("bad"),
+            maybe(line.moved.map(percent)),
+        ]
+    };
+    Table {
+        id: "harm",
+        caption: "False contributions and parts of convicts, and what the robust rule left of them".into(),
+        head: columns(&["Member", "#Round", "False", "#Moved the round's aggregate by"]),
+        rows: story.harm.iter().rev().take(10 * ROWS).map(row).collect(),
+        empty: "None is known. Only the steward's log has them.",
+        pager: None,
+    }
+}
+
+/// The kind of a record.
+fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::Open(_) => "Open",
+        Body::Admit(_) => "Admit",
+        Body::Begin(_) => "Begin",
+        Body::Freeze(_) => "Freeze",
+        Body::Inputs(_) => "Inputs",
+        Body::Reassign(_) => "Reassign",
+        Body::Outcome(_) => "Outcome",
+        Body::Silence(_) => "Silence",
+        Body::Answered(_) => "Answered",
+        Body::Ban(_) => "Ban",
+        Body::Return(_) => "Return",
+        Body::Leave(_) => "Leave",
+        Body::Rewind(_) => "Rewind",
+        Body::Close(_) => "Close",
+        Body::Idle(_) => "Idle",
+        Body::CloseTree(_) => "CloseTree",
+        Body::Ready(_) => "Ready",
+    }
+}
+
+/// What a record says, in a sentence.
+fn gist(record: &Record) -> String {
+    match &record.body {
+        Body::Open(roots) => format!("The run opens with the state {}.", roots.root()),
+        Body::Admit(enrol) => format!("{} is admitted.", enrol.claimed_signer()),
+        Body::Begin(seats) => format!("Round 0 begins with {} seats.", seats.len()),
+        Body::Freeze(freeze) => {
+            format!("The {} commitments of round {} are final.", freeze.commits.len(), freeze.round)
+        }
+        Body::Inputs(inputs) => {
+            format!(
+                "Who counts in {} parts of round {}, try {}.",
+                inputs.parts.len(),
+                inputs.round,
+                inputs.attempt
+            )
+        }
+        Body::Reassign(reassign) => {
+            format!("{} parts of round {} go to other members.", reassign.parts.len(), reassign.round)
+        }
+        Body::Outcome(outcome) => format!(
+            "Round {} is over; the state is {}, {} audits passed since the last one.",
+            outcome.round,
+            outcome.state.root(),
+            outcome.credits.len()
+        ),
+        Body::Silence(request) => {
+            format!("A member did not answer the audit that {} asked for.", request.claimed_signer())
+        }
+        Body::Answered(request) => format!("A member has answered the audit request {request} after all."),
+        Body::Ban(ban) => format!(
+            "{} is banned from round {} on: {} in round {}, found by {}.",
+            ban.culprit,
+            ban.effective,
+            ban.finding.words(),
+            ban.round,
+            ban.accuser
+        ),
+        Body::Return(back) => format!("{} is back.", back.claimed_signer()),
+        Body::Leave(leave) => format!("{} has left for good.", leave.claimed_signer()),
+        Body::Rewind(rewind) => format!("The state goes back to that before round {}.", rewind.to),
+        Body::Close(root) => format!("The run is over; its last state is {root}."),
+        Body::Idle(idle) => format!("{} left its duty of round {} undone.", idle.verifier, idle.round),
+        Body::CloseTree(_) => "The organiser closes a tree of invitations.".into(),
+        Body::Ready(ready) => format!("{} holds its row of experts.", ready.claimed_signer()),
+    }
+}

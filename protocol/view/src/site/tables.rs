@@ -1,0 +1,229 @@
+//! The rows of lists.
+
+use crate::document::{Cell, Column, Pager, Table};
+use crate::plot::shown;
+use crate::story::{AuditState, AuditedBy, BanLine, Happening, MemberLine, RoundLine, Story};
+
+use super::{Purpose, ROWS, Site};
+
+/// Columns by their titles; those with `#` before them have numbers.
+pub(super) fn columns(titles: &[&'static str]) -> Vec<Column> {
+    let column = |title: &&'static str| match title.strip_prefix('#') {
+        Some(title) => Column { title, numbers: true },
+        None => Column { title, numbers: false },
+    };
+    titles.iter().map(column).collect()
+}
+
+/// The rows of one page of a list, and the way to the others. The list's name may end with `-N`.
+pub(super) fn paged<T>(list: &str, page: usize, all: Vec<T>) -> (Vec<T>, Option<Pager>) {
+    let (rows, pages) = (all.len(), all.len().div_ceil(ROWS).max(1));
+    let of = |page: usize| match page {
+        1 => format!("{list}.html"),
+        page => format!("{list}-{page}.html"),
+    };
+    let pager = (pages > 1).then(|| Pager {
+        page,
+        pages,
+        newer: if page > 1 { of(page - 1) } else { String::new() },
+        older: if page < pages { of(page + 1) } else { String::new() },
+        rows,
+    });
+    (all.into_iter().skip((page - 1) * ROWS).take(ROWS).collect(), pager)
+}
+
+/// A member, by name and key.
+pub(super) fn who(story: &Story, id: &str) -> Cell {
+    match story.member(id) {
+        Some(member) => called(member),
+        None => Cell::of(id.get(..16).unwrap_or(id)).looking("code"),
+    }
+}
+
+/// A member's name, always beside the beginning of its key: names are not unique.
+pub(super) fn called(member: &MemberLine) -> Cell {
+    let text = if member.name.is_empty() {
+        member.short.clone()
+    } else {
+        format!("{} · {}", member.name, member.short)
+    };
+    Cell::of(text).to(format!("member/{}.html", member.id))
+}
+
+pub(super) fn standing(member: &MemberLine) -> Cell {
+    let look = match member.standing {
+        "active" => "good",
+        "banned" => "bad",
+        _ => "waits",
+    };
+    Cell::of(member.standing).looking(look)
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", shown((1000.0 * share).round() / 10.0))
+}
+
+pub(super) fn maybe(value: Option<impl ToString>) -> Cell {
+    value.map_or_else(|| Cell::of("–"), Cell::of)
+}
+
+impl Site {
+    /// A record, if each has a page.
+    pub(super) fn record_cell(&self, height: u64) -> Cell {
+        let cell = Cell::of(height);
+        if self.purpose == Purpose::Live { cell.to(format!("record/{height}.html")) } else { cell }
+    }
+
+    pub(super) fn rounds_table(&self, rounds: &[&RoundLine], pager: Option<Pager>) -> Table {
+        let row = |line: &&RoundLine| {
+            vec![
+                Cell::of(line.round),
+                self.record_cell(line.height),
+                Cell::of(if line.committed > 0 { format!("{:.4}", line.loss) } else { "–".into() }),
+                Cell::of(format!("{} of {}", line.committed, line.seats)),
+                Cell::of(line.leaves),
+                match line.lost {
+                    0 => Cell::of(line.parts),
+                    lost => Cell::of(format!("{} of {}", line.parts - lost, line.parts)).looking("waits"),
+                },
+                maybe(line.phases.seconds.map(|seconds| format!("{seconds:.2}"))),
+                maybe(line.bytes.map(|bytes| shown(bytes as f64))),
+                Cell::of(line.state.get(..16).unwrap_or_default()).looking("code"),
+            ]
+        };
+        Table {
+            id: "rounds",
+            caption: "Ended rounds, newest first".into(),
+            head: columns(&[
+                "#Round",
+                "#Record",
+                "#Loss",
+                "#Committed",
+                "#Leaves",
+                "#Parts",
+                "#Seconds",
+                "#Bytes",
+                "State",
+            ]),
+            rows: rounds.iter().map(row).collect(),
+            empty: "No round is over yet.",
+            pager,
+        }
+    }
+
+    pub(super) fn members_table(
+        &self,
+        story: &Story,
+        members: &[&MemberLine],
+        pager: Option<Pager>,
+    ) -> Table {
+        let row = |member: &&MemberLine| {
+            let inviter = member.inviter.as_ref();
+            vec![
+                called(member),
+                Cell::of(member.role),
+                standing(member),
+                member.penalty.as_ref().map_or_else(|| Cell::of(""), |penalty| Cell::of(penalty.words())),
+                maybe(member.share.map(percent)),
+                Cell::of(member.leaves),
+                Cell::of(member.verified),
+                Cell::of(member.failures),
+                inviter.map_or_else(|| Cell::of("organiser"), |inviter| who(story, inviter)),
+            ]
+        };
+        Table {
+            id: "members",
+            caption: "Members, in the order in which they were admitted".into(),
+            head: columns(&[
+                "Member",
+                "Role",
+                "Standing",
+                "Note",
+                "#Weight",
+                "#Leaves",
+                "#Verified",
+                "#Failures",
+                "Invited by",
+            ]),
+            rows: members.iter().map(row).collect(),
+            empty: "Nobody was admitted yet.",
+            pager,
+        }
+    }
+
+    pub(super) fn audits_table(&self, story: &Story, audits: &[&AuditedBy], pager: Option<Pager>) -> Table {
+        let row = |audit: &&AuditedBy| {
+            let look = match audit.state {
+                AuditState::Passed => "good",
+                AuditState::Guilty | AuditState::Banned => "bad",
+                _ => "waits",
+            };
+            vec![
+                Cell::of(audit.round),
+                who(story, &audit.member),
+                who(story, &audit.verifier),
+                Cell::of(audit.state.word()).looking(look),
+                Cell::of(&audit.reason),
+            ]
+        };
+        Table {
+            id: "audits",
+            caption: "Audits, newest first".into(),
+            head: columns(&["#Round", "Member", "Verifier", "State", "Why"]),
+            rows: audits.iter().map(row).collect(),
+            empty: "No audit was asked for yet.",
+            pager,
+        }
+    }
+
+    pub(super) fn bans_table(&self, story: &Story, bans: &[&BanLine]) -> Table {
+        let row = |ban: &&BanLine| {
+            let here = self.has_evidence(&ban.evidence);
+            let evidence = Cell::of(ban.evidence.get(..16).unwrap_or_default()).looking("code");
+            vec![
+                self.record_cell(ban.height),
+                who(story, &ban.member),
+                Cell::of(ban.finding).looking("bad"),
+                Cell::of(ban.round),
+                Cell::of(ban.effective),
+                who(story, &ban.accuser),
+                if here { evidence.to(format!("evidence/{}", ban.evidence)) } else { evidence },
+            ]
+        };
+        Table {
+            id: "bans",
+            caption: "Bans, newest first".into(),
+            head: columns(&[
+                "#Record",
+                "Member",
+                "Found",
+                "#Offence in",
+                "#Out from",
+                "Found by",
+                "Evidence",
+            ]),
+            rows: bans.iter().map(row).collect(),
+            empty: "Nobody was banned.",
+            pager: None,
+        }
+    }
+
+    pub(super) fn happenings_table(&self, story: &Story, happenings: &[&Happening]) -> Table {
+        let row = |happening: &&Happening| {
+            vec![
+                Cell::of(happening.round),
+                happening.height.map_or_else(|| Cell::of("log"), |height| self.record_cell(height)),
+                happening.member.as_ref().map_or_else(|| Cell::of(""), |member| who(story, member)),
+                Cell::of(&happening.text),
+            ]
+        };
+        Table {
+            id: "happenings",
+            caption: "What else happened, newest first".into(),
+            head: columns(&["#Round", "#Record", "Member", "What"]),
+            rows: happenings.iter().map(row).collect(),
+            empty: "Nothing out of the ordinary.",
+            pager: None,
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A run as it goes on: reads what is sealed beside whoever seals or follows, and says when there is news.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use muster_core::ids::{Digest, Height, MemberId};
+use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
+use muster_core::manifest::Manifest;
+use muster_core::messages::record::Record;
+use muster_core::messages::wire::Notice;
+use muster_core::sign::{Message, Signed, Verified};
+use muster_store::dataset::{Dataset, unigram_bigram};
+use muster_store::journal::Journal;
+use tokio::sync::watch;
+
+use crate::log::LogReader;
+use crate::serve::serve;
+use crate::site::{Purpose, Site};
+use crate::story::{AuditState, Baselines, Story};
+
+/// How often it looks for news.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Records taken at once, so that a page of a long run that is still being read shows how far that is.
+const RECORDS: usize = 256;
+/// How often the journal of another process is copied, and how much longer than a copy took at least.
+const COPY: Duration = Duration::from_secs(2);
+const COPY_SHARE: u32 = 20;
+/// Bytes of text that simple models are made of.
+const COMPARED: u64 = 64 << 20;
+/// Notices that wait to be taken in; of more, the oldest are left out.
+const NOTICES: usize = 16_384;
+
+/// Where the records come from.
+pub enum Source {
+    /// The journal that this process writes to.
+    Own(Arc<Journal>),
+    /// The journal in a folder, which another process may be writing to.
+    Other(PathBuf),
+    /// Records that are all there are.
+    Whole(Vec<Signed<Record>>),
+}
+
+/// A run, looked at.
+pub struct View {
+    /// What its members agree on.
+    pub manifest: Arc<Manifest>,
+    /// Folder with `log.jsonl` and `evidence/`, where there are any.
+    pub folder: Option<PathBuf>,
+    /// The member whose program shows it.
+    pub me: Option<MemberId>,
+    story: RwLock<Story>,
+    notices: Mutex<Vec<Notice>>,
+    records: Mutex<Reader>,
+    version: watch::Sender<u64>,
+}
+
+/// What reads records.
+enum Reader {
+    Own(Arc<Journal>),
+    Other { folder: PathBuf, copy: Option<Arc<Journal>>, next: Instant },
+    Whole(Vec<Signed<Record>>),
+}
+
+impl View {
+    /// Begins to read, in a thread of its own, which ends when nobody has the view any more.
+    pub fn start(
+        manifest: Arc<Manifest>,
+        source: Source,
+        folder: Option<PathBuf>,
+        me: Option<MemberId>,
+    ) -> Arc<Self> {
+        let view = Arc::new(Self::of(manifest, source, folder, me, Story::default()));
+        let weak = Arc::downgrade(&view);
+        // Without a thread there are pages without news, and the run goes on.
+        if let Err(error) = thread::Builder::new().name("view".into()).spawn(move || read(&weak)) {
+            tracing::warn!("the pages stay empty: the system gives no thread ({error})");
+        }
+        view
+    }
+
+    /// A story that is told and not read: to measure how long its pages take.
+    pub fn told(manifest: Arc<Manifest>, story: Story) -> Arc<Self> {
+        Arc::new(Self::of(manifest, Source::Whole(Vec::new()), None, None, story))
+    }
+
+    fn of(
+        manifest: Arc<Manifest>,
+        source: Source,
+        folder: Option<PathBuf>,
+        me: Option<MemberId>,
+        story: Story,
+    ) -> Self {
+        let reader = match source {
+            Source::Own(journal) => Reader::Own(journal),
+            Source::Other(folder) => Reader::Other { folder, copy: None, next: Instant::now() },
+            Source::Whole(records) => Reader::Whole(records),
+        };
+        Self {
+            manifest,
+            folder,
+            me,
+            story: RwLock::new(story),
+            notices: Mutex::default(),
+            records: Mutex::new(reader),
+            version: watch::Sender::new(0),
+        }
+    }
+
+    /// Serves the pages at an address, and returns what to open in a browser.
+    ///
+    /// # Errors
+    /// In words: the address is no address of this machine, or is taken.
+    pub async fn serve(self: &Arc<Self>, address: &str) -> Result<String, String> {
+        let site = Site::new(self.clone(), Purpose::Live);
+        let bound = serve(address, site).await;
+        let bound = bound.map_err(|error| {
+            format!("--web {address}: cannot be listened on ({error}); name a free port of this machine, or port 0")
+        })?;
+        Ok(format!("http://{bound}/"))
+    }
+
+    /// Compares with simple models on the held-out text, in a thread, if the text is small enough for that.
+    pub fn compare(self: &Arc<Self>, dataset: Arc<Dataset>) {
+        if dataset.data().bytes > COMPARED {
+            return;
+        }
+        let view = self.clone();
+        thread::spawn(move || {
+            let (unigram, bigram) = unigram_bigram(&dataset);
+            view.write(|story| story.baselines = Some(Baselines { unigram, bigram }));
+        });
+    }
+
+    /// Waits until every record that is there has been read.
+    pub fn read_whole(&self) {
+        loop {
+            {
+                let story = self.story();
+                if story.broken.is_some() || story.known > 0 && story.records >= story.known {
+                    return;
+                }
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// The run so far.
+    pub fn story(&self) -> RwLockReadGuard<'_, Story> {
+        self.story.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes whenever there is news.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// The number that news counts up.
+    pub fn version(&self) -> u64 {
+        *self.version.borrow()
+    }
+
+    /// A public notice that this program has heard.
+    pub fn hear(&self, notice: &Notice) {
+        let mut notices = lock(&self.notices);
+        if notices.len() < NOTICES && is_shown(notice) {
+            notices.push(notice.clone());
+        }
+    }
+
+    /// A record as it was sealed.
+    pub fn record(&self, height: u64) -> Option<Signed<Record>> {
+        self.records(Height(height), 1).into_iter().next()
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Story) -> T) -> T {
+        let changed = change(&mut self.locked());
+        self.version.send_modify(|version| *version += 1);
+        changed
+    }
+
+    fn locked(&self) -> RwLockWriteGuard<'_, Story> {
+        self.story.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many records there are.
+    fn known(&self) -> u64 {
+        match &*lock(&self.records) {
+            Reader::Own(journal) | Reader::Other { copy: Some(journal), .. } => {
+                journal.height().map_or(0, |height| height.0)
+            }
+            Reader::Other { copy: None, .. } => 0,
+            Reader::Whole(records) => records.len() as u64,
+        }
+    }
+
+    fn records(&self, from: Height, most: usize) -> Vec<Signed<Record>> {
+        let reader = lock(&self.records);
+        let read = match &*reader {
+            Reader::Own(journal) | Reader::Other { copy: Some(journal), .. } => journal.records(from, most),
+            Reader::Other { copy: None, .. } => return Vec::new(),
+            Reader::Whole(records) => {
+                return records.iter().skip(from.index()).take(most).cloned().collect();
+            }
+        };
+        read.unwrap_or_else(|error| {
+            tracing::warn!("the pages are not updated: {error}");
+            Vec::new()
+        })
+    }
+
+    /// Copies the journal of another process again, if that is due.
+    fn copy(&self) {
+        let mut reader = lock(&self.records);
+        let Reader::Other { folder, copy, next } = &mut *reader else { return };
+        if Instant::now() < *next {
+            return;
+        }
+        let began = Instant::now();
+        match Journal::copy_of(folder) {
+            Ok(journal) => *copy = Some(Arc::new(journal)),
+            Err(error) => tracing::warn!("the pages are not updated: {error}"),
+        }
+        *next = Instant::now() + COPY.max(began.elapsed() * COPY_SHARE);
+    }
+}
+
+/// Reads until nobody has the view any more.
+fn read(weak: &Weak<View>) {
+    let Some(view) = weak.upgrade() else { return };
+    let mut ledger = Ledger::new(view.manifest.clone());
+    let mut log = view.folder.as_ref().map(|folder| LogReader::new(folder.join("log.jsonl")));
+    drop(view);
+    // Records that were there before are not sealed just now.
+    let mut caught_up = false;
+    loop {
+        let Some(view) = weak.upgrade() else { return };
+        view.copy();
+        let records = view.records(ledger.height(), RECORDS);
+        let more = records.len() == RECORDS;
+        let batch = Batch { records, notices: std::mem::take(&mut *lock(&view.notices)), live: caught_up };
+        if view.take(&mut ledger, &batch, log.as_mut()).is_err() {
+            return;
+        }
+        caught_up |= !more;
+        drop(view);
+        if !more {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// What came since the last look.
+struct Batch {
+    records: Vec<Signed<Record>>,
+    notices: Vec<Notice>,
+    /// Whether the records are sealed just now, and not read from before.
+    live: bool,
+}
+
+/// The ledger does not go on.
+struct Broken;
+
+impl View {
+    fn take(&self, ledger: &mut Ledger, batch: &Batch, log: Option<&mut LogReader>) -> Result<(), Broken> {
+        let Batch { records, notices, live } = batch;
+        let now = live.then(unix_seconds);
+        let mut broken = None;
+        for signed in records {
+            // Without the lock: pages go on being served while signatures are checked.
+            match ledger.apply(signed) {
+                Ok(record) => self.locked().seal(&record, ledger, now),
+                Err(reject) => {
+                    broken = Some(format!("Record {} breaks a rule: {reject}", ledger.height()));
+                    break;
+                }
+            }
+        }
+        let mut story = self.locked();
+        notices.iter().for_each(|notice| hear(&mut story, notice, ledger));
+        let logged = log.is_some_and(|log| log.step(&mut story));
+        if *live && !logged && records.is_empty() && notices.is_empty() {
+            return Ok(());
+        }
+        story.stand(ledger);
+        story.records = ledger.height().0;
+        drop(story);
+        let known = self.known();
+        let stop = broken.is_some();
+        self.write(|story| {
+            story.known = known.max(story.records);
+            story.broken = broken;
+        });
+        if stop { Err(Broken) } else { Ok(()) }
+    }
+}
+
+/// Whether pages show anything of it.
+fn is_shown(notice: &Notice) -> bool {
+    matches!(
+        notice,
+        Notice::Request(_) | Notice::Results(_) | Notice::Table(_) | Notice::Opening(_) | Notice::Verdict(_)
+    )
+}
+
+/// Takes in a notice whose signature is good. The steward has checked what else there is to check of it; a page that shows a
+/// step too many does no harm, since bans and credits come from records.
+fn hear(story: &mut Story, notice: &Notice, ledger: &Ledger) {
+    fn good<M: Message>(signed: &Signed<M>, ledger: &Ledger) -> Option<Verified<M>> {
+        signed.verify(ledger.run()).ok()
+    }
+    match notice {
+        Notice::Request(signed) => {
+            if let Some(request) = good(signed, ledger) {
+                story.audits.request(named(signed), &request, request.author());
+            }
+        }
+        Notice::Table(signed) => {
+            if let Some(table) = good(signed, ledger) {
+                story.audits.reached(&table.request, AuditState::Recomputing);
+            }
+        }
+        Notice::Opening(signed) => {
+            if let Some(opening) = good(signed, ledger) {
+                story.audits.opened(opening.request, opening.rows.clone());
+            }
+        }
+        Notice::Verdict(signed) => {
+            if let Some(verdict) = good(signed, ledger) {
+                story.audits.judge(&verdict);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn named<M: Message>(signed: &Signed<M>) -> Digest {
+    signed.digest()
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,296 @@
+"""Drives Chromium over the DevTools protocol (a pipe, no packages) through the pages of a run that goes on, and through
+those of a very large one. Called by browser.sh."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SCREENS = os.path.join(ROOT, "target", "screens")
+PAGES = ["index", "rounds", "members", "board", "audits", "bans", "verifiers", "records", "manifest", "record/0"]
+NARROW, WIDE = (360, 740), (1280, 900)
+failures = []
+
+
+def check(good, what):
+    print(f"{'ok  ' if good else 'FAIL'}  {what}", flush=True)
+    if not good:
+        failures.append(what)
+
+
+class Browser:
+    """One page of a headless Chromium."""
+
+    def __init__(self):
+        self.profile = tempfile.mkdtemp()
+        to_browser, ours_in = os.pipe()
+        ours_out, from_browser = os.pipe()
+        flags = ["--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-quic",
+                 "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                 "--hide-scrollbars", f"--user-data-dir={self.profile}"]
+
+        def wire():
+            # The protocol is spoken on descriptors 3 and 4.
+            keep_in, keep_out = os.dup2(to_browser, 93), os.dup2(from_browser, 94)
+            os.dup2(keep_in, 3)
+            os.dup2(keep_out, 4)
+
+        self.process = subprocess.Popen([os.environ["CHROMIUM"], *flags, "about:blank"], preexec_fn=wire,
+                                        close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_browser)
+        os.close(from_browser)
+        self.out, self.source, self.buffer = os.fdopen(ours_in, "wb", 0), ours_out, b""
+        self.number, self.session, self.errors, self.loaded = 0, None, [], 0
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ["Page", "Runtime", "Log", "Network"]:
+            self.call(f"{domain}.enable")
+
+    def receive(self):
+        while b"\0" not in self.buffer:
+            read = os.read(self.source, 1 << 16)
+            if not read:
+                sys.exit("Chromium ended")
+            self.buffer += read
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        message = json.loads(message)
+        method, given = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(given["exceptionDetails"]["text"])
+        if method == "Log.entryAdded" and given["entry"]["level"] == "error":
+            self.errors.append(given["entry"]["text"] + " " + given["entry"].get("url", ""))
+        if method == "Runtime.consoleAPICalled" and given["type"] in ("error", "assert"):
+            self.errors.append(str(given["args"]))
+        if method == "Page.loadEventFired":
+            self.loaded += 1
+        return message
+
+    def call(self, method, **given):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": given}
+        if self.session:
+            message["sessionId"] = self.session
+        self.out.write(json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.receive()
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def evaluate(self, script):
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(str(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def open(self, url):
+        before = self.loaded
+        self.call("Page.navigate", url=url)
+        while self.loaded == before:
+            self.receive()
+
+    def size(self, width, height):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+
+    def colours(self, scheme):
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self, name):
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        with open(os.path.join(SCREENS, name + ".png"), "wb") as file:
+            file.write(base64.b64decode(shot["data"]))
+
+    def press(self, key, code):
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+
+# Text whose contrast with what lies behind it is below what WCAG 2 wants of level AA.
+CONTRAST = """(() => {
+  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
+  const light = ([r, g, b]) => { const f = (v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+  const behind = (element) => { for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor); if (colour[3] === 1) return colour; } return [255, 255, 255, 1]; };
+  const poor = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || element.closest("svg") || element.closest(".skip") || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(parse(style.color)), light(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${element.tagName} ${element.className} ${ratio.toFixed(2)}: ${element.textContent.slice(0, 40)}`);
+  }
+  return poor;
+})()"""
+
+# What the keyboard is on, and whether one sees that.
+FOCUS = """(() => { const at = document.activeElement, box = at.getBoundingClientRect(), style = getComputedStyle(at);
+  return { name: at.tagName + " " + (at.getAttribute("href") || at.getAttribute("aria-label") || at.id || ""),
+    seen: box.width > 0 && box.right > 0 && (style.outlineStyle !== "none" || at.id === "main") }; })()"""
+
+
+def answer(url):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return json.load(response)
+
+
+def wait_for(url, process):
+    end = time.time() + 120
+    while time.time() < end:
+        if process.poll() is not None:
+            sys.exit(f"the program that should serve {url} ended with {process.returncode}")
+        try:
+            return answer(url + "api/run.json")
+        except OSError:
+            time.sleep(0.2)
+    sys.exit(f"nothing answers at {url}")
+
+
+def free_port():
+    import socket
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def follow(browser, url):
+    """Updates arrive within two seconds, without loading the page."""
+    browser.size(*WIDE)
+    browser.open(url)
+    browser.evaluate("window.notLoadedAgain = true")
+    script = "[...document.querySelectorAll('#facts div')].find((d) => d.firstChild.textContent === 'Rounds')?.lastChild.textContent"
+    slowest, seen = 0.0, 0
+    end = time.time() + 90
+    known = answer(url + "api/run.json")["rounds"]
+    while seen < 5 and time.time() < end:
+        state = answer(url + "api/run.json")
+        if state["closed"]:
+            break
+        if state["rounds"] == known:
+            time.sleep(0.05)
+            continue
+        known, began = state["rounds"], time.time()
+        while time.time() < began + 5:
+            shown = browser.evaluate(script)
+            if shown and int(re.match(r"\d+", shown)[0]) >= known:
+                break
+            time.sleep(0.03)
+        slowest, seen = max(slowest, time.time() - began), seen + 1
+    check(seen >= 3 and slowest <= 2.0, f"{seen} rounds appeared by themselves, the slowest after {slowest:.2f} s (limit 2 s)")
+    check(browser.evaluate("window.notLoadedAgain") is True, "the page was not loaded again for them")
+
+
+def walk(browser, url, name):
+    """Every page at two widths, in two schemes of colours."""
+    narrow_fault, contrast_fault = [], []
+    member = answer(url + "api/members.json?count=1")["rows"]
+    pages = PAGES + [f"member/{row['id']}" for row in member]
+    for page in pages:
+        short = page.replace("/", "-")[:24]
+        browser.size(*NARROW)
+        browser.open(f"{url}{page}.html")
+        width = browser.evaluate("document.scrollingElement.scrollWidth")
+        if width > NARROW[0]:
+            narrow_fault.append(f"{page}: {width} px")
+        browser.screenshot(f"{name}-{short}-narrow")
+        browser.size(*WIDE)
+        for scheme in ("dark", "light"):
+            browser.colours(scheme)
+            contrast_fault += [f"{page}, {scheme}: {fault}" for fault in browser.evaluate(CONTRAST)]
+            if scheme == "light" or page == "index":
+                browser.screenshot(f"{name}-{short}-{scheme}")
+    check(not narrow_fault, f"no page is wider than {NARROW[0]} px {narrow_fault[:5]}")
+    check(not contrast_fault, f"text contrasts by 4.5 to 1 at least {contrast_fault[:5]}")
+
+
+def keyboard(browser, url):
+    browser.open(url + "index.html")
+    stops = []
+    for _ in range(16):
+        browser.press("Tab", 9)
+        stops.append(browser.evaluate(FOCUS))
+    names = [stop["name"] for stop in stops]
+    check(names[0] == "A #main", f"the first stop of the keyboard skips to the content ({names[0]})")
+    wanted = ["members.html", "audits.html", "bans.html", "records.html", "manifest.html"]
+    missing = [page for page in wanted if not any(name.endswith(page) for name in names)]
+    check(not missing, f"the keyboard reaches the menu {missing}")
+    unseen = [stop["name"] for stop in stops if not stop["seen"]]
+    check(not unseen, f"one sees where the keyboard is {unseen[:4]}")
+
+
+def large(browser, url):
+    """Ten thousand rounds and 4,096 members."""
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    browser.size(*WIDE)
+    slowest = ("", 0.0)
+    for page in ["index", "rounds", "rounds-50", "members", "members-20", "board", "audits", "verifiers"]:
+        browser.open(f"{url}{page}.html")
+        end = time.time() + 3
+        while (at := browser.evaluate(paint)) is None and time.time() < end:
+            time.sleep(0.02)
+        slowest = max(slowest, (page, (at or 9_999.0) / 1000), key=lambda found: found[1])
+        browser.screenshot(f"large-{page}")
+    check(slowest[1] <= 1.0, f"first paint of every page within 1 s, the slowest {slowest[0]} after {slowest[1]:.2f} s")
+    began = time.time()
+    members = answer(url + "api/members.json?from=4000&count=1000")
+    check(members["all"] == 4096 and len(members["rows"]) == 96, "JSON is paged")
+    check(time.time() - began <= 1.0, "a page of JSON takes less than a second")
+
+
+def main():
+    shutil.rmtree(SCREENS, ignore_errors=True)
+    os.makedirs(SCREENS)
+    release = os.path.join(ROOT, "target", "release")
+    folder = tempfile.mkdtemp()
+    browser, started = Browser(), []
+    try:
+        port = free_port()
+        url = f"http://127.0.0.1:{port}/"
+        demo = [os.path.join(release, "e2e-muster"), "demo", "--web", str(port), "--rounds", "40", "--no-learning-check",
+                "--out", os.path.join(folder, "demo")]
+        started.append(subprocess.Popen(demo, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        wait_for(url, started[0])
+        follow(browser, url)
+        if started[0].wait(timeout=400) != 0:
+            sys.exit("the demo failed")
+        run = os.path.join(folder, "demo", "run")
+        started.append(subprocess.Popen([demo[0], "view", run, "--web", str(port)], stdout=subprocess.DEVNULL))
+        wait_for(url, started[1])
+        time.sleep(1)
+        check(answer(url + "api/run.json")["bans"] == 2, "the finished run shows both bans")
+        walk(browser, url, "run")
+        keyboard(browser, url)
+        browser.open("file://" + os.path.join(folder, "demo", "report.html"))
+        browser.screenshot("report")
+        check(not browser.evaluate(CONTRAST), "the report's text contrasts by 4.5 to 1 at least")
+        started[1].kill()
+        started.append(subprocess.Popen([os.path.join(release, "view-stage"), str(port)], stdout=subprocess.DEVNULL))
+        wait_for(url, started[2])
+        large(browser, url)
+        check(not browser.errors, f"no errors on the console {browser.errors[:5]}")
+    finally:
+        browser.close()
+        for process in started:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"screenshots: {os.path.relpath(SCREENS, ROOT)}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
