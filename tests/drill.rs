@@ -76,7 +76,50 @@ fn reported(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (Strin
     let (code, output) = tried(run, nodes, verifiers, attacks);
     assert_eq!(code, 0, "{output}");
     let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
-    (output, serde_json::from_str(&report).expect("JSON"))
+    let report = serde_json::from_str(&report).expect("JSON");
+    fits(&report, &schema(), "report");
+    let page = fs::read_to_string(run.path("drill/report.html")).expect("a page");
+    assert!(page.contains("<svg") && page.contains("Attackers") && !page.contains("<script"), "{page}");
+    assert!(run.path("drill/data/loss.csv").exists());
+    (output, report)
+}
+
+/// What `spec/` says of a report.
+fn schema() -> serde_json::Value {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("spec/report.schema.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("the schema")).expect("JSON")
+}
+
+/// Whether a value is as a schema says, in the words that ours uses.
+fn fits(value: &serde_json::Value, schema: &serde_json::Value, at: &str) {
+    use serde_json::Value;
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed = |word: &Value| word == kind || (word == "number" && kind == "integer");
+    let types = &schema["type"];
+    let good = types.as_array().map_or_else(|| allowed(types), |types| types.iter().any(allowed));
+    assert!(good, "{at} is {kind}, not {types}");
+    if let Value::Array(items) = value {
+        items.iter().for_each(|item| fits(item, &schema["items"], &format!("{at}[]")));
+    }
+    if let Value::Object(fields) = value {
+        for (name, field) in fields {
+            let known =
+                schema["properties"].get(name).unwrap_or_else(|| panic!("{at}.{name} is not in the schema"));
+            fits(field, known, &format!("{at}.{name}"));
+        }
+        let required = schema["required"].as_array().expect("a list");
+        required
+            .iter()
+            .for_each(|name| assert!(fields.contains_key(name.as_str().unwrap_or_default()), "{at}: {name}"));
+    }
 }
 
 /// A drill at a run's settings: its exit code, and what it printed.

@@ -40,6 +40,7 @@ use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_view::serve::serve as serve_pages;
 use muster_view::{Source, View};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -59,6 +60,9 @@ use presence::Connections;
 use recover::{Recovered, recover};
 use report::Reporter;
 use server::Server;
+
+/// What the line begins with that says where a browser sees the run.
+pub const PAGE: &str = "the run as web pages: ";
 
 /// What is known once the steward listens.
 #[derive(Clone, Debug)]
@@ -131,7 +135,7 @@ async fn show(recovered: &Recovered, options: &HostOptions) -> Outcome<(Option<A
     let source = Source::Own(recovered.journal.clone());
     let view = View::start(recovered.manifest.clone(), source, Some(options.folder.clone()), None);
     view.compare(recovered.dataset.clone());
-    let page = view.serve(address).await.map_err(Failure::environment)?;
+    let page = serve_pages(view.clone(), address).await.map_err(Failure::environment)?;
     Ok((Some(view), Some(page)))
 }
 

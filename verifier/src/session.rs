@@ -19,6 +19,7 @@ use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::rows::Rows;
+use muster_view::serve::serve as serve_pages;
 use muster_view::{Source, View};
 
 use crate::output::say;
@@ -160,7 +161,7 @@ impl VerifierSession {
         let (source, folder) = (Source::Own(journal.clone()), Some(self.home.path().to_owned()));
         let view = View::start(self.manifest.clone(), source, folder, Some(self.identity.id()));
         view.compare(self.dataset.clone());
-        let page = view.serve(address).await.map_err(Failure::environment)?;
+        let page = serve_pages(view.clone(), address).await.map_err(Failure::environment)?;
         say(&format!("the run as web pages: {page}"));
         follower.tell_notices(Box::new(move |notice| view.hear(notice)));
         Ok(())

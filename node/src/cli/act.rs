@@ -15,6 +15,7 @@ use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
+use muster_view::serve::serve as serve_pages;
 use muster_view::site::{Purpose, Site};
 use tokio::runtime::Runtime;
 
@@ -37,7 +38,7 @@ use crate::organise::members::{agreed, close_tree, invitation, members};
 use crate::organise::pack::{PackOptions, pack};
 use crate::organise::prospect::{prospect, warning};
 use crate::organise::{organiser_key, size};
-use crate::steward::{HostOptions, HostingEnd, host};
+use crate::steward::{HostOptions, HostingEnd, PAGE, host};
 
 /// A line for the person who asked.
 fn say(line: &str) -> Outcome<()> {
@@ -303,7 +304,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
         // A run goes on whether or not somebody can read this.
         if let Some(page) = &ready.page {
-            let _ = say(&format!("the run as web pages: {page}"));
+            let _ = say(&format!("{PAGE}{page}"));
         }
         let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node{key}", folder.display()));
     }))??;
@@ -326,7 +327,7 @@ fn look(arguments: &ViewArguments) -> Outcome<Exit> {
         return Ok(Exit::Good);
     }
     block_on(async {
-        let page = view.serve(&arguments.web).await.map_err(Failure::environment)?;
+        let page = serve_pages(view, &arguments.web).await.map_err(Failure::environment)?;
         say(&format!("{page}   (Ctrl-C ends)"))?;
         crate::progress::interrupted().await;
         Ok(Exit::Good)

@@ -43,6 +43,7 @@ use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
 use crate::progress::ProgressDisplay;
+use muster_view::serve::serve as serve_pages;
 use muster_view::{Source, View};
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
@@ -202,7 +203,7 @@ impl Session {
         let (source, folder) = (Source::Own(journal.clone()), Some(options.data_dir.clone()));
         let view = View::start(manifest.clone(), source, folder, Some(self.me()));
         view.compare(dataset.clone());
-        let page = view.serve(address).await.map_err(JoinError::Environment)?;
+        let page = serve_pages(view.clone(), address).await.map_err(JoinError::Environment)?;
         progress.line(&format!("the run as web pages: {page}"));
         self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));
         Ok(())

@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::{ADDRESSES, read_identity};
 use crate::rehearse::attack::Attack;
-use crate::steward::CONNECTIONS;
+use crate::steward::{CONNECTIONS, PAGE};
 
 /// How long the steward may take to open its door, and everyone to leave once the run is over.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -145,6 +145,23 @@ impl Cast {
         }
         cast.caller = Caller::of(&cast.players, &logs, rehearsal);
         Ok(cast)
+    }
+
+    /// Where the steward shows the run to browsers, in its words.
+    ///
+    /// # Errors
+    /// [`Failure`] when somebody interrupts, or the steward has ended.
+    pub(super) fn page(&mut self, interrupt: &Interrupt) -> Outcome<String> {
+        loop {
+            if let Some(line) = self.steward.said(PAGE) {
+                return Ok(line);
+            }
+            interrupt.check()?;
+            if self.steward.ended()?.is_some() {
+                return Err(self.steward.fault("ended before it showed the run"));
+            }
+            sleep(PAUSE);
+        }
     }
 
     fn wait_for_door(&mut self, address: &Path, interrupt: &Interrupt) -> Outcome<()> {

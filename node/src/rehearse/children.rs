@@ -48,6 +48,13 @@ impl Child {
         ended.map_err(|error| Failure::environment(format!("{}: cannot be waited for ({error})", self.name)))
     }
 
+    /// The first line of its log that begins so.
+    pub(super) fn said(&self, beginning: &str) -> Option<String> {
+        let log = fs::read(&self.log).ok()?;
+        let log = String::from_utf8_lossy(&log);
+        log.lines().find(|line| line.starts_with(beginning)).map(str::to_owned)
+    }
+
     /// A failure of the rehearsal by this process, with the end of its log.
     pub(super) fn fault(&self, what: &str) -> Failure {
         let log = fs::read(&self.log).unwrap_or_default();

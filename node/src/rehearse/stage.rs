@@ -62,8 +62,8 @@ fn rehearse(
         "a steward and {} members are started, each a process of its own",
         cast.players.len()
     ));
-    if let Some(address) = &rehearsal.web {
-        progress.line(&format!("the run as web pages: http://{address}/"));
+    if rehearsal.web.is_some() {
+        progress.line(&cast.page(interrupt)?);
     }
     let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
     // Before the replay: every process has written what it has to say by then.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use muster_core::audit::Judgement;
 use muster_core::audit::docket::{OpenCase, WaitsFor};
@@ -13,7 +13,7 @@ use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::AuditRequest;
+use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
@@ -82,8 +82,9 @@ impl Reporter {
             Bulletin::Moved(member, how) => self.moved(*member, how),
             Bulletin::TreeClosed(member) => self.close_tree(*member),
             Bulletin::WentBack(rewind, round) => self.rewind(rewind, *round),
-            Bulletin::Requested(request, verifier) => self.audit(request, *verifier),
-            Bulletin::Judged(pass) => self.verdict(*pass),
+            Bulletin::Requested(digest, request, verifier) => self.audit(*digest, request, *verifier),
+            Bulletin::Judged(request, leaves, finding) => self.verdict(*request, *leaves, *finding),
+            Bulletin::Recomputed(said, verifier) => self.recomputed(said, *verifier),
             Bulletin::Dismissed { accuser, culprit, why } => self.dismissed(*accuser, *culprit, why),
             Bulletin::Inspected(result, right, judgement) => self.inspected(result, *right, judgement),
             Bulletin::Past(member, past) => self.retro(*member, past),
@@ -110,17 +111,35 @@ impl Reporter {
     }
 
     /// A verifier began an audit.
-    fn audit(&mut self, request: &AuditRequest, verifier: MemberId) {
+    fn audit(&mut self, digest: Digest, request: &AuditRequest, verifier: MemberId) {
         self.audits += 1;
         let (member, verifier) = (format!("{:#}", request.target), format!("{verifier:#}"));
-        self.event(
-            &json!({ "event": "audit", "member": member, "round": request.round.0, "verifier": verifier }),
-        );
+        self.event(&json!({
+            "event": "audit", "member": member, "round": request.round.0, "verifier": verifier,
+            "request": format!("{digest:#}"),
+        }));
     }
 
     /// A verifier ended an audit.
-    fn verdict(&mut self, pass: bool) {
-        if pass { self.passed += 1 } else { self.guilty += 1 }
+    fn verdict(&mut self, request: Digest, leaves: usize, finding: Finding) {
+        self.count(finding);
+        self.event(&json!({
+            "event": "verdict", "request": format!("{request:#}"), "leaves": leaves, "finding": said(finding),
+        }));
+    }
+
+    /// A verifier has recomputed the contribution of a member that did not answer.
+    fn recomputed(&mut self, said: &Recomputation, verifier: MemberId) {
+        self.count(said.finding);
+        let (member, verifier) = (format!("{:#}", said.target), format!("{verifier:#}"));
+        self.event(&json!({
+            "event": "recomputed", "member": member, "round": said.round.0, "verifier": verifier,
+            "finding": self::said(said.finding),
+        }));
+    }
+
+    fn count(&mut self, finding: Finding) {
+        if finding == Finding::Pass { self.passed += 1 } else { self.guilty += 1 }
     }
 
     /// The rounds begin: time counts from here.
@@ -326,10 +345,22 @@ impl Reporter {
     }
 
     fn event(&mut self, event: &Value) {
+        let mut event = event.clone();
+        if let (Some(fields), Ok(since)) = (event.as_object_mut(), SystemTime::UNIX_EPOCH.elapsed()) {
+            fields.insert("time".into(), (since.as_millis() as f64 / 1e3).into());
+        }
         if let Err(error) = self.log.write_all(format!("{event}\n").as_bytes()) {
             // The log is for people: a run does not end for it.
             tracing::warn!("log.jsonl: {error}");
         }
+    }
+}
+
+/// A finding in words; null where nothing was wrong.
+fn said(finding: Finding) -> Value {
+    match finding {
+        Finding::Pass => Value::Null,
+        Finding::Guilty(kind) => kind.words().into(),
     }
 }
 

@@ -30,7 +30,7 @@ use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
-use muster_core::messages::audit::AuditRequest;
+use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Idle, Record, Rewind};
@@ -188,10 +188,12 @@ pub enum Bulletin {
     TreeClosed(MemberId),
     /// The state went back; the round with which the run goes on.
     WentBack(Rewind, Round),
-    /// Somebody audits.
-    Requested(AuditRequest, MemberId),
-    /// Somebody judged, and whether all was right.
-    Judged(bool),
+    /// Somebody audits; the digest names the signed request.
+    Requested(Digest, AuditRequest, MemberId),
+    /// The audit of this request has its verdict; how many leaves were recomputed, and what was found.
+    Judged(Digest, usize, Finding),
+    /// Somebody has recomputed all leaves of a member that did not answer.
+    Recomputed(Recomputation, MemberId),
     /// An accusation came to nothing.
     Dismissed {
         /// The member that accused.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use muster_core::ids::{MemberId, Round, unhex};
+use muster_core::ids::{Digest, MemberId, Round, unhex};
 use serde_json::Value;
 
 use crate::story::{HarmLine, Story};
@@ -67,8 +67,24 @@ impl LogReader {
             "round" if !is_there(story, round) => self.early.push(event),
             "round" => end_round(story, round, &event),
             "audit" => {
+                let request = words("request");
+                let request = unhex::<32>(&request).map(Digest);
+                if let (Some(request), Some(member), Some(verifier)) =
+                    (request, member("member"), member("verifier"))
+                {
+                    story.audits.request(request, Round(round), member, verifier);
+                }
+            }
+            "verdict" => {
+                if let Some(request) = unhex::<32>(&words("request")).map(Digest) {
+                    let leaves = number("leaves").unwrap_or(0) as u32;
+                    story.audits.logged(&request, leaves, event.get("finding").and_then(Value::as_str));
+                }
+            }
+            "recomputed" => {
                 if let (Some(member), Some(verifier)) = (member("member"), member("verifier")) {
-                    story.audits.logged(Round(round), member, verifier);
+                    let finding = event.get("finding").and_then(Value::as_str);
+                    story.audits.recomputed(Round(round), member, verifier, finding);
                 }
             }
             "held-out" => {

@@ -136,6 +136,7 @@ impl Plot {
             .y_desc(self.y.as_str())
             .x_label_formatter(&|x| shown(*x))
             .y_label_formatter(&|y| shown(*y))
+            .x_labels(if self.kind == Kind::Points { (xs.end - xs.start) as usize + 1 } else { 11 })
             .label_style(("sans-serif", 15))
             .light_line_style(RGBColor(240, 242, 244))
             .bold_line_style(RGBColor(213, 219, 225))
@@ -162,7 +163,7 @@ impl Plot {
                 grey.stroke_width(1),
             ))?;
             let style = ("sans-serif", 14).into_font().color(&grey);
-            chart.draw_series(std::iter::once(Text::new(name.clone(), (xs.start, *level), style)))?;
+            chart.draw_series(std::iter::once(Text::new(format!(" {name}"), (xs.start, *level), style)))?;
         }
         if self.series.len() > 1 {
             chart
@@ -198,13 +199,16 @@ impl Plot {
         let levels = self.levels.iter().map(|(_, level)| *level);
         let xs = spanned(points().map(|(x, _)| *x));
         let ys = spanned(points().map(|(_, y)| *y).chain(levels));
+        // Lines keep out of the way of their names.
+        let names = if self.series.len() > 1 { 0.06 * self.series.len() as f64 } else { 0.0 };
         let room = 0.06 * (ys.end - ys.start);
         let low = if self.kind != Kind::Lines || ys.start >= 0.0 && ys.start < 0.4 * ys.end {
             0.0
         } else {
             ys.start - room
         };
-        (xs, low..ys.end + room)
+        let xs = if self.kind == Kind::Points { xs.start.floor() - 1.0..xs.end.ceil() + 1.0 } else { xs };
+        (xs, low..ys.end + room + names * (ys.end - ys.start))
     }
 }
 

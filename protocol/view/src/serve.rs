@@ -26,7 +26,8 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 
-use crate::site::{Page, Site};
+use crate::site::{Page, Purpose, Site};
+use crate::view::View;
 
 /// Connections at once.
 const CONNECTIONS: usize = 256;
@@ -61,11 +62,20 @@ struct Server {
     local: bool,
 }
 
-/// Serves until the runtime ends; returns the address once it listens.
+/// Shows a run to browsers at an address until the runtime ends; returns what to open, once it listens.
 ///
 /// # Errors
-/// What the system says: the address is no address of this machine, or is taken.
-pub async fn serve(address: &str, site: Site) -> io::Result<SocketAddr> {
+/// In words: the address is no address of this machine, or is taken.
+pub async fn serve(view: Arc<View>, address: &str) -> Result<String, String> {
+    let bound = listen(address, Site::new(view, Purpose::Live)).await.map_err(|error| {
+        format!(
+            "--web {address}: cannot be listened on ({error}); name a free port of this machine, or port 0"
+        )
+    })?;
+    Ok(format!("http://{bound}/"))
+}
+
+async fn listen(address: &str, site: Site) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     let server = Server {

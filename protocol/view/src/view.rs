@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use muster_core::ids::{Digest, Height, MemberId};
+use muster_core::ids::{Height, MemberId};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
@@ -17,8 +17,6 @@ use muster_store::journal::Journal;
 use tokio::sync::watch;
 
 use crate::log::LogReader;
-use crate::serve::serve;
-use crate::site::{Purpose, Site};
 use crate::story::{AuditState, Baselines, Story};
 
 /// How often it looks for news.
@@ -107,19 +105,6 @@ impl View {
             records: Mutex::new(reader),
             version: watch::Sender::new(0),
         }
-    }
-
-    /// Serves the pages at an address, and returns what to open in a browser.
-    ///
-    /// # Errors
-    /// In words: the address is no address of this machine, or is taken.
-    pub async fn serve(self: &Arc<Self>, address: &str) -> Result<String, String> {
-        let site = Site::new(self.clone(), Purpose::Live);
-        let bound = serve(address, site).await;
-        let bound = bound.map_err(|error| {
-            format!("--web {address}: cannot be listened on ({error}); name a free port of this machine, or port 0")
-        })?;
-        Ok(format!("http://{bound}/"))
     }
 
     /// Compares with simple models on the held-out text, in a thread, if the text is small enough for that.
@@ -314,7 +299,8 @@ fn hear(story: &mut Story, notice: &Notice, ledger: &Ledger) {
     match notice {
         Notice::Request(signed) => {
             if let Some(request) = good(signed, ledger) {
-                story.audits.request(named(signed), &request, request.author());
+                let (round, member) = (request.round, request.target);
+                story.audits.request(signed.digest(), round, member, request.author());
             }
         }
         Notice::Table(signed) => {
@@ -334,10 +320,6 @@ fn hear(story: &mut Story, notice: &Notice, ledger: &Ledger) {
         }
         _ => {}
     }
-}
-
-fn named<M: Message>(signed: &Signed<M>) -> Digest {
-    signed.digest()
 }
 
 fn unix_seconds() -> f64 {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_core::ids::MemberId;
 use muster_core::manifest::fixture::tiny;
 use muster_view::View;
+use muster_view::serve::serve;
 use muster_view::story::{Counted, MemberLine, Phases, RoundLine, Story};
 
 const ROUNDS: u32 = 10_000;
@@ -17,7 +18,7 @@ async fn main() -> Result<(), String> {
     let port = std::env::args().nth(1).ok_or("view-stage PORT")?;
     let manifest = Arc::new(tiny(MemberId([1; 32]), MemberId([2; 32]), ROUNDS, 4));
     let view = View::told(manifest, story());
-    println!("{}", view.serve(&format!("127.0.0.1:{port}")).await?);
+    println!("{}", serve(view, &format!("127.0.0.1:{port}")).await?);
     std::future::pending().await
 }
 

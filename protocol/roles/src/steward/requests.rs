@@ -4,7 +4,6 @@ use muster_core::codec::encode;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::ledger::Standing;
-use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
@@ -319,18 +318,20 @@ impl Steward {
             Notice::Request(signed) => {
                 if let Ok(request) = signed.verify(run) {
                     let verifier = request.author();
-                    self.tell(Bulletin::Requested(request.into_inner(), verifier));
+                    self.tell(Bulletin::Requested(signed.digest(), request.into_inner(), verifier));
                 }
             }
             Notice::Verdict(signed) => {
                 if let Ok(verdict) = signed.verify(run) {
-                    let pass = verdict.finding == Finding::Pass;
-                    self.tell(Bulletin::Judged(pass));
+                    let leaves = verdict.results.len();
+                    self.tell(Bulletin::Judged(verdict.request, leaves, verdict.finding));
                 }
             }
             Notice::Recomputation(signed) => {
-                let said = signed.verify(run);
-                said.into_iter().for_each(|said| self.tell(Bulletin::Judged(said.finding == Finding::Pass)));
+                if let Ok(said) = signed.verify(run) {
+                    let verifier = said.author();
+                    self.tell(Bulletin::Recomputed(said.into_inner(), verifier));
+                }
             }
             _ => {}
         }

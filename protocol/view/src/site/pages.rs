@@ -87,7 +87,7 @@ impl Site {
 
     fn overview(&self, story: &Story, version: u64) -> Document {
         let manifest = &self.view().manifest;
-        let mut page = Document::titled(format!("{}: {}", &*manifest.name, state(story)));
+        let mut page = Document::titled(format!("Run {}: {}", &*manifest.name, state(story)));
         if story.records < story.known {
             page.lead.push(format!(
                 "Reading the ledger: {} of {} records are checked. This page goes on by itself.",

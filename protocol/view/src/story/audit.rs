@@ -146,8 +146,8 @@ impl Audits {
     }
 
     /// A verifier asks.
-    pub(crate) fn request(&mut self, digest: Digest, request: &AuditRequest, verifier: MemberId) {
-        let key = (request.round, request.target, verifier);
+    pub(crate) fn request(&mut self, digest: Digest, round: Round, member: MemberId, verifier: MemberId) {
+        let key = (round, member, verifier);
         self.at(key);
         self.requests.insert(digest, key);
         while self.requests.len() > TABLES {
@@ -155,9 +155,40 @@ impl Audits {
         }
     }
 
-    /// A verifier asks, by what the log says.
-    pub(crate) fn logged(&mut self, round: Round, member: MemberId, verifier: MemberId) {
-        self.at((round, member, verifier));
+    /// A verdict fell, by what the log says; `finding` in words, none where nothing was wrong.
+    pub(crate) fn logged(&mut self, request: &Digest, leaves: u32, finding: Option<&str>) {
+        let Some(key) = self.requests.get(request).copied() else { return };
+        if self.at(key).reason.is_empty() {
+            self.decide_logged(key, finding);
+            let line = self.at(key);
+            line.leaves = Some(leaves);
+            line.reason = match finding {
+                None => format!("{leaves} leaves recomputed, all equal"),
+                Some(finding) => format!("{finding}, after {leaves} leaves were recomputed"),
+            };
+        }
+    }
+
+    /// All leaves of a member that did not answer were recomputed, by what the log says.
+    pub(crate) fn recomputed(
+        &mut self,
+        round: Round,
+        member: MemberId,
+        verifier: MemberId,
+        finding: Option<&str>,
+    ) {
+        let key = (round, member, verifier);
+        self.decide_logged(key, finding);
+        self.at(key).reason =
+            format!("the member did not answer; all leaves recomputed: {}", finding.unwrap_or("all equal"));
+    }
+
+    /// A ban says more than a verdict.
+    fn decide_logged(&mut self, key: Key, finding: Option<&str>) {
+        let state = if finding.is_some() { AuditState::Guilty } else { AuditState::Passed };
+        if self.at(key).state != AuditState::Banned {
+            self.decide(key, state);
+        }
     }
 
     /// The audit of a request has come so far.
@@ -186,7 +217,8 @@ impl Audits {
             Finding::Pass => AuditState::Passed,
             Finding::Guilty(_) => AuditState::Guilty,
         };
-        let line = self.decide(key, state);
+        let banned = self.at(key).state == AuditState::Banned;
+        let line = if banned { self.at(key) } else { self.decide(key, state) };
         line.leaves = Some(verdict.results.len() as u32);
         line.reason = reason(verdict, rows.as_ref());
     }

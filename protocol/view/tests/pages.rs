@@ -1,0 +1,324 @@
+//! Every page of a small run: well-formed, accessible, its links lead somewhere, what members say is escaped; and the server
+//! that shows it. What needs a browser is in `tests/browser.sh`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::ids::MemberId;
+use muster_core::manifest::Manifest;
+use muster_core::manifest::fixture::tiny;
+use muster_view::View;
+use muster_view::export::export;
+use muster_view::serve::serve;
+use muster_view::site::{Purpose, ROWS, Site};
+use muster_view::story::{BanLine, Counted, Happening, HarmLine, MemberLine, Phases, RoundLine, Story};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const HOSTILE: &str = "<script>alert('1')</script>\"&";
+/// Elements without an end.
+const VOID: [&str; 7] = ["meta", "link", "img", "br", "hr", "input", "rect"];
+
+fn manifest() -> Arc<Manifest> {
+    Arc::new(tiny(MemberId([1; 32]), MemberId([2; 32]), 150, 4))
+}
+
+fn member(number: u8) -> MemberLine {
+    let id = MemberId([number; 32]);
+    MemberLine {
+        id: format!("{id:#}"),
+        short: id.to_string(),
+        // No ledger takes such a name; a page must not depend on that.
+        name: if number == 2 { HOSTILE.into() } else { format!("member {number}") },
+        role: if number == 0 { "verifier" } else { "node" },
+        admitted: number.into(),
+        inviter: (number > 5).then(|| format!("{:#}", MemberId([number / 2; 32]))),
+        depth: 0,
+        invited: 0,
+        founder: true,
+        tree_closed: false,
+        standing: if number == 3 { "banned" } else { "active" },
+        penalty: None,
+        failures: 0,
+        rounds: 5,
+        leaves: u64::from(number),
+        verified: 1,
+        audited: 0.05,
+        share: None,
+        row: None,
+    }
+}
+
+/// More of everything than fits on a page.
+fn story() -> Story {
+    let mut story = Story::default();
+    story.enlist((0..120).map(member).collect());
+    let id = |number: u8| format!("{:#}", MemberId([number; 32]));
+    story.rounds = (0..150)
+        .map(|round| RoundLine {
+            round,
+            height: u64::from(round),
+            seats: 4,
+            committed: 4,
+            leaves: 16,
+            tokens: 512,
+            loss: 3.0,
+            parts: 4,
+            lost: round % 2,
+            state: "ab".repeat(32),
+            bytes: Some(1_000),
+            phases: Phases {
+                began: None,
+                freeze: Some(1.0),
+                inputs: Some(2.0),
+                results: None,
+                seconds: Some(3.0),
+            },
+            counted: (1..4).map(|member| Counted { member, leaves: 4, weight: 4 }).collect(),
+        })
+        .collect();
+    story.bans.push(BanLine {
+        height: 9,
+        member: id(3),
+        round: 4,
+        effective: 6,
+        finding: "leaf mismatch",
+        evidence: "cd".repeat(32),
+        accuser: id(0),
+    });
+    story.harm.push(HarmLine { member: id(3), round: 4, wrong: "its contribution".into(), moved: Some(0.1) });
+    story.happenings.push_back(Happening {
+        height: None,
+        round: 4,
+        member: Some(id(2)),
+        text: format!("left behind {HOSTILE}"),
+    });
+    story
+}
+
+fn site(purpose: Purpose) -> Site {
+    Site::new(View::told(manifest(), story()), purpose)
+}
+
+/// A tag of a page: its name and its attributes.
+struct Tag {
+    name: String,
+    attributes: BTreeMap<String, String>,
+    text_after: String,
+}
+
+/// The tags of a page, which must be closed in order.
+fn tags(path: &str, html: &str) -> Vec<Tag> {
+    let (mut tags, mut open): (Vec<Tag>, Vec<String>) = (Vec::new(), Vec::new());
+    for piece in html.split('<').skip(1) {
+        let (tag, text) = piece.split_once('>').unwrap_or_else(|| panic!("{path}: an open tag: {piece}"));
+        if tag.starts_with('!') {
+            continue;
+        }
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(name), "{path}: </{name}> closes something else");
+            continue;
+        }
+        let (name, rest) = tag.split_once(' ').unwrap_or((tag, ""));
+        let mut attributes = BTreeMap::new();
+        let mut rest = rest.trim_end_matches('/').trim();
+        while !rest.is_empty() {
+            let end = rest.find(['=', ' ']).unwrap_or(rest.len());
+            let (key, after) = rest.split_at(end);
+            let (value, after) = match after.strip_prefix("=\"") {
+                Some(quoted) => quoted.split_once('"').unwrap_or_else(|| panic!("{path}: {tag}")),
+                None => ("", after),
+            };
+            assert!(attributes.insert(key.to_owned(), value.to_owned()).is_none(), "{path}: {tag}");
+            rest = after.trim_start();
+        }
+        if !VOID.contains(&name) {
+            open.push(name.to_owned());
+        }
+        tags.push(Tag { name: name.to_owned(), attributes, text_after: text.trim().to_owned() });
+    }
+    assert!(open.is_empty(), "{path}: {open:?} stay open");
+    tags
+}
+
+/// Where a link of a page leads, from the root of the site.
+fn target(page: &str, link: &str) -> String {
+    let link = link.split(['?', '#']).next().unwrap_or_default();
+    match (link.strip_prefix("../"), page.rsplit_once('/')) {
+        (Some(from_root), Some(_)) => from_root.to_owned(),
+        (None, Some((folder, _))) => format!("{folder}/{link}"),
+        _ => link.to_owned(),
+    }
+}
+
+fn check(site: &Site, path: &str) -> BTreeSet<String> {
+    let page = site.page(path, "").unwrap_or_else(|| panic!("{path} is not there"));
+    let html = String::from_utf8(page.body.to_vec()).expect("text");
+    assert!(!html.contains("alert('1')") && !html.contains("<script>"), "{path}: not escaped");
+    let tags = tags(path, &html);
+    let of = |name: &str| tags.iter().filter(|tag| tag.name == name).collect::<Vec<_>>();
+    assert_eq!((of("h1").len(), of("main").len(), of("title").len()), (1, 1, 1), "{path}");
+    assert_eq!(of("html")[0].attributes["lang"], "en");
+    let mut ids = BTreeSet::new();
+    let mut links = BTreeSet::new();
+    let mut level = 1;
+    for tag in &tags {
+        for (key, value) in &tag.attributes {
+            assert!(!key.starts_with("on") && key != "style", "{path}: {key} in <{}>", tag.name);
+            if key == "id" {
+                assert!(ids.insert(value.clone()), "{path}: {value} twice");
+            }
+            if matches!(key.as_str(), "href" | "src") && !value.starts_with('#') {
+                assert!(!value.contains(':') && !value.starts_with('/'), "{path} leads to {value}");
+                links.insert(target(path, value));
+            }
+        }
+        match tag.name.as_str() {
+            "img" => assert!(!tag.attributes["alt"].is_empty(), "{path}: an image without words"),
+            "a" => assert!(!tag.text_after.is_empty(), "{path}: a link without words"),
+            "th" => assert_eq!(tag.attributes["scope"], "col", "{path}"),
+            "table" => assert!(html.contains("<caption>"), "{path}"),
+            "script" => assert!(tag.attributes["src"].ends_with("live.js"), "{path}: a script within"),
+            "h2" | "h3" => {
+                let next: u32 = tag.name[1..].parse().expect("a level");
+                assert!(next <= level + 1, "{path}: a heading is left out");
+                level = next;
+            }
+            _ => {}
+        }
+    }
+    links
+}
+
+#[test]
+fn pages_are_well_formed_and_accessible_and_lead_somewhere() {
+    for purpose in [Purpose::Live, Purpose::Files] {
+        let site = site(purpose);
+        let (mut seen, mut ahead) = (BTreeSet::new(), vec!["index.html".to_owned()]);
+        while let Some(path) = ahead.pop() {
+            if !seen.insert(path.clone()) {
+                continue;
+            }
+            if path.ends_with(".html") && !(path == "records.html" && purpose == Purpose::Files) {
+                // Records of a story that is told are nowhere.
+                let links = check(&site, &path).into_iter().filter(|link| !link.starts_with("record/"));
+                ahead.extend(links);
+            } else {
+                assert!(site.page(&path, "").is_some(), "{path} is not there");
+            }
+        }
+        let all = [
+            "rounds-2.html",
+            "members-2.html",
+            "board-2.html",
+            "charts/loss.svg",
+            "data/weight.csv",
+            "style.css",
+        ];
+        all.iter().for_each(|path| assert!(seen.contains(*path), "nothing leads to {path}"));
+        assert_eq!(seen.contains("live.js"), purpose == Purpose::Live);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_made_up() {
+    let site = site(Purpose::Live);
+    let absent = [
+        "rounds-3.html",
+        "rounds-1.html",
+        "rounds-0.html",
+        "rounds--1.html",
+        "member/00.html",
+        "record/999999999999.html",
+        "charts/loss.html",
+        "charts/money.svg",
+        "evidence/../journal.redb",
+        "evidence/identity.key",
+        "../../etc/passwd",
+        "identity.key",
+        "api/keys.json",
+    ];
+    absent.iter().for_each(|path| assert!(site.page(path, "").is_none(), "{path}"));
+}
+
+#[test]
+fn lists_are_cut_into_pages() {
+    let site = site(Purpose::Live);
+    let json = |query: &str| -> serde_json::Value {
+        serde_json::from_slice(&site.page("api/rounds.json", query).unwrap().body).unwrap()
+    };
+    let rows = |value: &serde_json::Value| value["rows"].as_array().unwrap().len();
+    assert_eq!((rows(&json("")), json("")["all"].as_u64()), (ROWS, Some(150)));
+    assert_eq!(rows(&json("from=140&count=1000")), 10);
+    assert_eq!(rows(&json("from=99999999999999999999&count=x")), ROWS);
+    assert_eq!(rows(&json("from=18446744073709551615&count=18446744073709551615")), 0);
+    assert_eq!(json("from=7&count=1")["rows"][0]["round"], 7);
+}
+
+#[test]
+fn pages_are_written_to_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("site");
+    let written = export(&site(Purpose::Files), &out).unwrap();
+    assert!(written > 140, "{written}");
+    for file in
+        ["index.html", "members-2.html", "charts/loss.svg", "data/loss.csv", "api/members.json", "style.css"]
+    {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    assert!(export(&site(Purpose::Files), &out).unwrap_err().to_string().contains("is not empty"));
+}
+
+/// What a server answers to a request as it stands.
+async fn answer(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = Vec::new();
+    // Until it closes, or has nothing to say for a while.
+    let mut buffer = [0; 4096];
+    while let Ok(Ok(read @ 1..)) = timeout(Duration::from_millis(700), stream.read(&mut buffer)).await {
+        answer.extend(&buffer[..read]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_is_read_only_and_for_this_machine() {
+    let page = serve(View::told(manifest(), story()), "127.0.0.1:0").await.unwrap();
+    let address = page.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
+    let get =
+        |path: &str, host: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let good = answer(&address, &get("/", &address)).await;
+    assert!(good.starts_with("HTTP/1.1 200") && good.contains("<h1>"), "{good}");
+    for header in [
+        "content-security-policy: default-src 'none';",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+    ] {
+        assert!(good.contains(header), "{header}");
+    }
+    assert!(answer(&address, &get("/members.html", "localhost:1")).await.starts_with("HTTP/1.1 200"));
+    assert!(answer(&address, &get("/%2e%2e/identity.key", &address)).await.starts_with("HTTP/1.1 404"));
+    for host in ["example.org", "127.0.0.1.example.org", "evil", ""] {
+        let answer = answer(&address, &get("/", host)).await;
+        assert!(answer.starts_with("HTTP/1.1 421"), "{host}: {answer}");
+        assert!(!answer.contains("member 4"));
+    }
+    let posted =
+        format!("POST / HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    assert!(answer(&address, &posted).await.starts_with("HTTP/1.1 405"));
+    let news = answer(&address, &get("/events", &address)).await;
+    assert!(news.contains("text/event-stream") && news.contains("data: "), "{news}");
+    assert!(answer(&address, &get("/events", "evil")).await.starts_with("HTTP/1.1 421"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_is_named() {
+    let view = View::told(manifest(), story());
+    let page = serve(view.clone(), "127.0.0.1:0").await.unwrap();
+    let address = page.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let error = serve(view, address).await.unwrap_err();
+    assert!(error.contains(address) && error.contains("free port"), "{error}");
+}
