@@ -20,6 +20,7 @@ mod report;
 mod retro;
 mod second;
 mod server;
+mod show;
 mod swarm;
 #[cfg(test)]
 mod tests;
@@ -40,8 +41,6 @@ use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
-use muster_view::serve::serve as serve_pages;
-use muster_view::{Source, View};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -97,11 +96,10 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let (view, page) = show(&recovered, &options).await?;
     let (mut driver, server) =
         assemble(recovered, endpoint.clone(), inbox, kept, report, options.keep_aggregates)?;
     driver.gossip = gossip;
-    driver.view = view;
+    let page = driver.show(&options).await?;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
@@ -127,16 +125,6 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     drop(stop);
     servers.shutdown().await;
     ending
-}
-
-/// The pages of the run, and where they are, if somebody wants to see them.
-async fn show(recovered: &Recovered, options: &HostOptions) -> Outcome<(Option<Arc<View>>, Option<String>)> {
-    let Some(address) = &options.web else { return Ok((None, None)) };
-    let source = Source::Own(recovered.journal.clone());
-    let view = View::start(recovered.manifest.clone(), source, Some(options.folder.clone()), None);
-    view.compare(recovered.dataset.clone());
-    let page = serve_pages(view.clone(), address).await.map_err(Failure::environment)?;
-    Ok((Some(view), Some(page)))
 }
 
 /// The driver with its machine, and the server beside it.

@@ -13,7 +13,9 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
-use muster_replica::{Contact, Follower, HeldState, Peers, Replica, fetch_dataset, fetch_manifest, memory};
+use muster_replica::{
+    Contact, Follower, HeldState, Peers, Replica, fetch_dataset, fetch_manifest, measure_held_out, memory,
+};
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
@@ -161,6 +163,8 @@ impl VerifierSession {
         let (source, folder) = (Source::Own(journal.clone()), Some(self.home.path().to_owned()));
         let view = View::start(self.manifest.clone(), source, folder, Some(self.identity.id()));
         view.compare(self.dataset.clone());
+        let replica = follower.replica().clone();
+        view.measure(move || measure_held_out(&replica));
         let page = serve_pages(view.clone(), address).await.map_err(Failure::environment)?;
         say(&format!("the run as web pages: {page}"));
         follower.tell_notices(Box::new(move |notice| view.hear(notice)));

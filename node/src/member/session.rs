@@ -22,7 +22,9 @@ use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_replica::{Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset};
+use muster_replica::{
+    Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset, measure_held_out,
+};
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
@@ -203,6 +205,8 @@ impl Session {
         let (source, folder) = (Source::Own(journal.clone()), Some(options.data_dir.clone()));
         let view = View::start(manifest.clone(), source, folder, Some(self.me()));
         view.compare(dataset.clone());
+        let replica = self.follower.replica().clone();
+        view.measure(move || measure_held_out(&replica));
         let page = serve_pages(view.clone(), address).await.map_err(JoinError::Environment)?;
         progress.line(&format!("the run as web pages: {page}"));
         self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));

@@ -25,6 +25,8 @@ use serde_json::{Value, json};
 use crate::exit::{Failure, Outcome};
 use crate::progress::ProgressDisplay;
 
+/// The file of events, in the run's folder.
+pub(super) const LOG: &str = "log.jsonl";
 /// Most aggregators named for a round in which nobody counted.
 const SHOWN: usize = 3;
 
@@ -47,7 +49,7 @@ impl Reporter {
     /// # Errors
     /// [`Failure`] naming the file.
     pub(super) fn open(folder: &Path, drawn: bool) -> Outcome<Self> {
-        let path = folder.join("log.jsonl");
+        let path = folder.join(LOG);
         let log = OpenOptions::new().append(true).create(true).open(&path);
         let log = log.map_err(|error| {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))

@@ -39,7 +39,7 @@ pub use inputs::{InputBlocks, InputSources, PartInputs};
 pub use muster_core::ledger::Event;
 pub use offers::{Asker, Offers};
 pub use peers::{CommittedContribution, Contact, PeerError, Peers, contact, groups, patience};
-pub use replica::{HELD_OUT_WINDOWS, Keeps, Replica};
+pub use replica::{HELD_OUT_WINDOWS, Keeps, Replica, measure_held_out};
 pub use results::{Results, WantedValues};
 pub use stopwatch::{Phase, Stopwatch};
 pub use witness::{Brought, Contributions, Exhibited};

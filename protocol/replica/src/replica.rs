@@ -2,12 +2,13 @@
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use muster_compute::{Exact, Path};
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Round, Row, ShardId};
 use muster_core::layout::Layout;
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
@@ -313,6 +314,24 @@ impl Replica {
     pub fn arithmetic(&mut self) -> &mut Exact {
         &mut self.arithmetic
     }
+}
+
+/// Parameters of a state that is copied to measure it.
+const MEASURED: u64 = 50_000_000;
+
+/// Mean loss on the held-out text of the state as it is now, on one thread and without holding the replica meanwhile, and the
+/// round before which the state is that. None for a state that is too large to be copied for it.
+pub fn measure_held_out(replica: &Mutex<Replica>) -> Option<(Round, f64)> {
+    let (round, manifest, dataset, held, path) = {
+        let replica = lock(replica);
+        if replica.manifest.model.parameters() > MEASURED {
+            return None;
+        }
+        let path = replica.arithmetic.path();
+        (replica.round(), replica.manifest.clone(), replica.dataset.clone(), replica.held.clone(), path)
+    };
+    let mut arithmetic = Exact::new(1, Some(path)).ok()?;
+    Some((round, mean_held_out_loss(&mut arithmetic, &manifest, &dataset, &held)?))
 }
 
 /// Mean loss in nats per token of the held-out windows whose rows a state holds, each on the path of its row; of a state

@@ -89,7 +89,7 @@ impl LogReader {
             }
             "held-out" => {
                 if let Some(loss) = event.get("loss").and_then(Value::as_f64) {
-                    story.held_out.push((round, loss));
+                    story.held_out.insert(round, loss);
                 }
             }
             "retro" => retro(story, &event),

@@ -49,7 +49,7 @@ pub struct Story {
     /// Verifiers' duties as the steward counts them, from the log.
     pub duties: BTreeMap<String, DutyLine>,
     /// Losses on the held-out text, by round, where somebody measured them.
-    pub held_out: Vec<(u32, f64)>,
+    pub held_out: BTreeMap<u32, f64>,
     /// Losses of simple models on the held-out text.
     pub baselines: Option<Baselines>,
     /// The record that breaks a rule, and which: nothing after it is shown.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use muster_core::ids::{Height, MemberId};
+use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
@@ -26,6 +26,8 @@ const RECORDS: usize = 256;
 /// How often the journal of another process is copied, and how much longer than a copy took at least.
 const COPY: Duration = Duration::from_secs(2);
 const COPY_SHARE: u32 = 20;
+/// How much longer it rests than a measurement took.
+const MEASURE_SHARE: u32 = 19;
 /// Bytes of text that simple models are made of.
 const COMPARED: u64 = 64 << 20;
 /// Notices that wait to be taken in; of more, the oldest are left out.
@@ -116,6 +118,29 @@ impl View {
         thread::spawn(move || {
             let (unigram, bigram) = unigram_bigram(&dataset);
             view.write(|story| story.baselines = Some(Baselines { unigram, bigram }));
+        });
+    }
+
+    /// Shows losses on the held-out text, which `measure` gives with the round before which each is true: after each round, but for
+    /// a twentieth of the time at most, in a thread that ends with the view.
+    pub fn measure(self: &Arc<Self>, mut measure: impl FnMut() -> Option<(Round, f64)> + Send + 'static) {
+        let weak = Arc::downgrade(self);
+        let mut rounds = usize::MAX;
+        thread::spawn(move || {
+            loop {
+                let Some(view) = weak.upgrade() else { return };
+                let now = view.story().rounds.len();
+                drop(view);
+                let began = Instant::now();
+                if now != rounds
+                    && let Some((round, loss)) = measure()
+                    && let Some(view) = weak.upgrade()
+                {
+                    rounds = now;
+                    view.write(|story| story.held_out.insert(round.0, loss));
+                }
+                thread::sleep(PAUSE.max(MEASURE_SHARE * began.elapsed()));
+            }
         });
     }
 

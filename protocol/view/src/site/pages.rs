@@ -121,7 +121,7 @@ impl Site {
             let moved = before.map_or_else(String::new, |before| format!(" ({:+.3})", loss - before));
             page.fact("Training loss, last rounds", Cell::of(format!("{loss:.3}{moved}")));
         }
-        if let Some((round, loss)) = story.held_out.last() {
+        if let Some((round, loss)) = story.held_out.last_key_value() {
             page.fact("Held-out loss", Cell::of(format!("{loss:.3} before round {round}")));
         }
         if let Some(baselines) = story.baselines {

@@ -1,0 +1,47 @@
+//! The run as web pages, while it is hosted.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use muster_core::ids::Round;
+use muster_replica::measure_held_out;
+use muster_view::serve::serve;
+use muster_view::{Source, View};
+use serde_json::json;
+
+use super::driver::StewardDriver;
+use super::options::HostOptions;
+use super::report::LOG;
+use crate::exit::{Failure, Outcome};
+
+impl StewardDriver {
+    /// Shows the run to browsers, if somebody wants to see it; returns where.
+    ///
+    /// # Errors
+    /// [`Failure`]: the address cannot be listened on.
+    pub(super) async fn show(&mut self, options: &HostOptions) -> Outcome<Option<String>> {
+        let Some(address) = &options.web else { return Ok(None) };
+        let source = Source::Own(self.journal.clone());
+        let view = View::start(self.court.manifest.clone(), source, Some(options.folder.clone()), None);
+        view.compare(self.court.dataset.clone());
+        let (replica, log) = (self.court.replica.clone(), options.folder.join(LOG));
+        let mut last = None;
+        view.measure(move || {
+            let (round, loss) = measure_held_out(&replica)?;
+            // For those who look at the folder later.
+            if last.replace(round) != Some(round)
+                && let Ok(mut log) = OpenOptions::new().append(true).open(&log)
+            {
+                let _ = log.write_all(event(round, loss).as_bytes());
+            }
+            Some((round, loss))
+        });
+        let page = serve(view.clone(), address).await.map_err(Failure::environment)?;
+        self.view = Some(view);
+        Ok(Some(page))
+    }
+}
+
+fn event(round: Round, loss: f64) -> String {
+    format!("{}\n", json!({ "event": "held-out", "round": round.0, "loss": loss }))
+}
