@@ -186,7 +186,7 @@ fn assemble(
         inbox,
         report,
         gossip: None,
-        view: None,
+        shown: None,
         failures,
         queue,
         sender,

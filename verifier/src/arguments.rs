@@ -48,6 +48,9 @@ pub struct Replaying {
     /// Where to keep how far it came [default: DIRECTORY.replay, removed at the end].
     #[arg(long, value_name = "FOLDER")]
     pub work: Option<PathBuf>,
+    /// Write what was confirmed into this folder: report.html with charts, report.json for programs.
+    #[arg(long, value_name = "FOLDER")]
+    pub report: Option<PathBuf>,
     /// Begin anew, whatever was kept.
     #[arg(long)]
     pub fresh: bool,

@@ -44,7 +44,7 @@ pub async fn observe(
     let session = VerifierSession::open(&directory, target).await?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let mut follower = session.follower(journal.clone(), threads, gossip).await?;
-    session.show(web.as_deref(), &journal, &mut follower).await?;
+    let _pages = session.show(web.as_deref(), &journal, &mut follower).await?;
     say(&format!("observing run {} ({})", session.target.run, &*session.manifest.name));
     let mut evidence = JoinSet::new();
     let following = async {

@@ -1,6 +1,7 @@
 //! `replay`: re-executes a finished run from its archive, to the last bit or in samples.
 
 mod meter;
+mod page;
 mod work;
 
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ pub struct Summary {
 /// # Errors
 /// [`Failure`]; negative at the first thing that differs.
 pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> {
+    replaying.report.as_deref().map_or(Ok(()), page::prepare)?;
     let archive = Archive::open(folder)?;
     defined(archive.manifest.profile)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -76,6 +78,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     }
     meter.finish();
     let summary = summary(&archive, replay, sample);
+    replaying.report.as_deref().map_or(Ok(()), |report| page::write(report, &archive, &summary))?;
     // Last: rows of the state are in this folder.
     if let Some(work) = work {
         work.remove();

@@ -21,7 +21,7 @@ use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::rows::Rows;
-use muster_view::serve::serve as serve_pages;
+use muster_view::serve::{Pages, serve as serve_pages};
 use muster_view::{Source, View};
 
 use crate::output::say;
@@ -149,7 +149,7 @@ impl VerifierSession {
         Ok(follower)
     }
 
-    /// Shows the run to browsers at an address, if there is one.
+    /// Shows the run to browsers at an address, if there is one, as long as the result is kept.
     ///
     /// # Errors
     /// [`Failure`]: the address cannot be listened on.
@@ -158,17 +158,17 @@ impl VerifierSession {
         address: Option<&str>,
         journal: &Arc<Journal>,
         follower: &mut Follower,
-    ) -> Result<(), Failure> {
-        let Some(address) = address else { return Ok(()) };
+    ) -> Result<Option<Pages>, Failure> {
+        let Some(address) = address else { return Ok(None) };
         let (source, folder) = (Source::Own(journal.clone()), Some(self.home.path().to_owned()));
         let view = View::start(self.manifest.clone(), source, folder, Some(self.identity.id()));
         view.compare(self.dataset.clone());
         let replica = follower.replica().clone();
         view.measure(move || measure_held_out(&replica));
-        let page = serve_pages(view.clone(), address).await.map_err(Failure::environment)?;
-        say(&format!("the run as web pages: {page}"));
+        let pages = serve_pages(view.clone(), address).await.map_err(Failure::environment)?;
+        say(&format!("the run as web pages: {}", pages.url));
         follower.tell_notices(Box::new(move |notice| view.hear(notice)));
-        Ok(())
+        Ok(Some(pages))
     }
 
     fn newest_state(&self) -> Option<(Round, HeldState)> {

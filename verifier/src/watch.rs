@@ -70,7 +70,7 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
     let worker =
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
     let mut follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
-    session.show(options.web.as_deref(), &journal, &mut follower).await?;
+    let _pages = session.show(options.web.as_deref(), &journal, &mut follower).await?;
     let (mut states, mut kept) = (BTreeMap::new(), BTreeSet::new());
     let vectors = audit_vectors(&session.manifest);
     for round in session.home.audit_states()? {

@@ -320,15 +320,15 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
 fn look(arguments: &ViewArguments) -> Outcome<Exit> {
     let view = looked_at(&arguments.folder)?;
     if let Some(folder) = &arguments.export {
-        view.read_whole();
+        view.read_whole().map_err(Failure::environment)?;
         let pages = export_pages(&Site::new(view, Purpose::Files), folder);
         let pages = pages.map_err(|error| Failure::environment(error.to_string()))?;
         say(&format!("{pages} files are in {0}; open {0}/index.html", folder.display()))?;
         return Ok(Exit::Good);
     }
     block_on(async {
-        let page = serve_pages(view, &arguments.web).await.map_err(Failure::environment)?;
-        say(&format!("{page}   (Ctrl-C ends)"))?;
+        let pages = serve_pages(view, &arguments.web).await.map_err(Failure::environment)?;
+        say(&format!("{}   (Ctrl-C ends)", pages.url))?;
         crate::progress::interrupted().await;
         Ok(Exit::Good)
     })?

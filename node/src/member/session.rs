@@ -45,7 +45,7 @@ use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
 use crate::progress::ProgressDisplay;
-use muster_view::serve::serve as serve_pages;
+use muster_view::serve::{Pages, serve as serve_pages};
 use muster_view::{Source, View};
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
@@ -81,6 +81,8 @@ struct Session {
     queue: mpsc::Receiver<Completion>,
     /// Writes that failed in the background.
     failures: mpsc::Receiver<StoreError>,
+    /// Shows the run to browsers, if the volunteer wants to see it.
+    pages: Option<Pages>,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
 }
@@ -195,7 +197,7 @@ impl Session {
             row: None,
             announced: None,
         };
-        Ok(Self { driver, follower, addresses, endpoint, queue, failures, _server: server })
+        Ok(Self { driver, follower, addresses, endpoint, queue, failures, pages: None, _server: server })
     }
 
     /// Shows the run to browsers, if the volunteer wants to see it.
@@ -207,8 +209,9 @@ impl Session {
         view.compare(dataset.clone());
         let replica = self.follower.replica().clone();
         view.measure(move || measure_held_out(&replica));
-        let page = serve_pages(view.clone(), address).await.map_err(JoinError::Environment)?;
-        progress.line(&format!("the run as web pages: {page}"));
+        let pages = serve_pages(view.clone(), address).await.map_err(JoinError::Environment)?;
+        progress.line(&format!("the run as web pages: {}", pages.url));
+        self.pages = Some(pages);
         self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));
         Ok(())
     }

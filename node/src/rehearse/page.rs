@@ -22,7 +22,7 @@ pub(super) fn write(facts: &Facts, archive: &Archive, folder: &Path, drill: bool
     let source = Source::Whole(archive.records.clone());
     let view = View::start(archive.manifest.clone(), source, Some(archive.folder.clone()), None);
     view.compare(Arc::clone(&archive.dataset));
-    view.read_whole();
+    view.read_whole().map_err(Failure::environment)?;
     let plots = {
         let story = view.story();
         CHARTS

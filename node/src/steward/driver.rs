@@ -22,7 +22,6 @@ use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
-use muster_view::View;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::apply::Applying;
@@ -33,6 +32,7 @@ use super::presence::Connections;
 use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
+use super::show::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use crate::organise::invite;
@@ -84,7 +84,7 @@ pub(super) struct StewardDriver {
     pub(super) report: Reporter,
     pub(super) gossip: Option<Gossiping>,
     /// Shows the run to browsers, if anybody wants to see it.
-    pub(super) view: Option<Arc<View>>,
+    pub(super) shown: Option<Shown>,
     /// Writes that failed beside the driver.
     pub(super) failures: mpsc::Receiver<StoreError>,
     pub(super) queue: mpsc::Receiver<Inbound>,
@@ -189,8 +189,8 @@ impl StewardDriver {
         match effect {
             StewardEffect::Seal(signed, record) => return self.seal(*signed, &record),
             StewardEffect::Post(notice) => {
-                if let Some(view) = &self.view {
-                    view.hear(&notice);
+                if let Some(shown) = &self.shown {
+                    shown.view.hear(&notice);
                 }
                 self.board.post(notice);
             }

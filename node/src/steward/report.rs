@@ -87,7 +87,9 @@ impl Reporter {
             Bulletin::Requested(digest, request, verifier) => self.audit(*digest, request, *verifier),
             Bulletin::Judged(request, leaves, finding) => self.verdict(*request, *leaves, *finding),
             Bulletin::Recomputed(said, verifier) => self.recomputed(said, *verifier),
-            Bulletin::Dismissed { accuser, culprit, why } => self.dismissed(*accuser, *culprit, why),
+            Bulletin::Dismissed { accuser, culprit, why } => {
+                self.dismissed(ledger.next_round(), *accuser, *culprit, why);
+            }
             Bulletin::Inspected(result, right, judgement) => self.inspected(result, *right, judgement),
             Bulletin::Past(member, past) => self.retro(*member, past),
             Bulletin::Lost(round, member, why) => {
@@ -307,10 +309,12 @@ impl Reporter {
     }
 
     /// An accusation was dismissed.
-    fn dismissed(&mut self, accuser: MemberId, culprit: MemberId, why: &str) {
+    fn dismissed(&mut self, round: Round, accuser: MemberId, culprit: MemberId, why: &str) {
         self.progress.line(&format!("the accusation of {culprit} by {accuser} was dismissed: {why}"));
         let (accuser, culprit) = (format!("{accuser:#}"), format!("{culprit:#}"));
-        self.event(&json!({ "event": "dismissed", "member": culprit, "accuser": accuser, "why": why }));
+        self.event(&json!({
+            "event": "dismissed", "round": round.0, "member": culprit, "accuser": accuser, "why": why,
+        }));
     }
 
     /// Contributors objected to a part, and nobody was convicted: it is right, or cannot be reduced again.
@@ -374,7 +378,11 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
     let mut contacts: Vec<String> = Vec::new();
     for member in (0..parts as u16).flat_map(|part| view.aggregating(muster_core::ids::Part(part))) {
         let known = ledger.member(&member).map(|member| &member.addresses);
-        let contact = known.into_iter().flatten().next().map(|address| format!("{member} at {}", &**address));
+        let contact = known
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|address| format!("{member} at {}", address.escape_debug()));
         contacts.extend(contact.filter(|contact| !contacts.contains(contact)));
     }
     let who = match contacts.len() {

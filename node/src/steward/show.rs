@@ -2,10 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::sync::Arc;
 
 use muster_core::ids::Round;
 use muster_replica::measure_held_out;
-use muster_view::serve::serve;
+use muster_view::serve::{Pages, serve};
 use muster_view::{Source, View};
 use serde_json::json;
 
@@ -13,6 +14,13 @@ use super::driver::StewardDriver;
 use super::options::HostOptions;
 use super::report::LOG;
 use crate::exit::{Failure, Outcome};
+
+/// A run that is shown, until this is dropped.
+pub(super) struct Shown {
+    /// What is told of it.
+    pub(super) view: Arc<View>,
+    _pages: Pages,
+}
 
 impl StewardDriver {
     /// Shows the run to browsers, if somebody wants to see it; returns where.
@@ -36,9 +44,10 @@ impl StewardDriver {
             }
             Some((round, loss))
         });
-        let page = serve(view.clone(), address).await.map_err(Failure::environment)?;
-        self.view = Some(view);
-        Ok(Some(page))
+        let pages = serve(view.clone(), address).await.map_err(Failure::environment)?;
+        let url = pages.url.clone();
+        self.shown = Some(Shown { view, _pages: pages });
+        Ok(Some(url))
     }
 }
 

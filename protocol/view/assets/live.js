@@ -1,9 +1,9 @@
 // Keeps a page up to date: at each event the page is fetched again, and the parts of it that differ are exchanged. Focus and
 // scroll position stay. Without this script the page shows what was true when it was loaded.
 (() => {
-  const events = new EventSource(document.currentScript.dataset.events);
+  const path = document.currentScript.dataset.events;
   const connection = document.getElementById("connection");
-  let busy = false, again = false;
+  let events = null, busy = false, again = false;
 
   const exchange = (fresh) => {
     const now = document.getElementById("main");
@@ -24,7 +24,7 @@
   };
 
   const refresh = async () => {
-    if (document.hidden || busy) { again = true; return; }
+    if (busy) { again = true; return; }
     busy = true;
     again = false;
     try {
@@ -35,8 +35,16 @@
     if (again) setTimeout(refresh, 500);
   };
 
-  events.onmessage = refresh;
-  events.onopen = () => { connection.hidden = true; };
-  events.onerror = () => { connection.hidden = false; };
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && again) refresh(); });
+  // A page that nobody sees takes no connection: a browser has few of them for one address.
+  const listen = () => {
+    if (document.hidden) { events?.close(); events = null; return; }
+    if (events) return;
+    events = new EventSource(path);
+    events.onmessage = refresh;
+    events.onopen = () => { connection.hidden = true; };
+    events.onerror = () => { connection.hidden = false; };
+  };
+
+  document.addEventListener("visibilitychange", listen);
+  listen();
 })();

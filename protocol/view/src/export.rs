@@ -22,7 +22,7 @@ pub fn export(site: &Site, folder: &Path) -> io::Result<usize> {
     let mut written = 0;
     for path in site.pages() {
         // Evidence may lie elsewhere: then the pages say so.
-        let Some(page) = site.page(&path, "count=1000") else { continue };
+        let Some(page) = site.page(&path, "") else { continue };
         let file = folder.join(&path);
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent).map_err(named(parent))?;

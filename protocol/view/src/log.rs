@@ -13,6 +13,8 @@ use crate::story::{HarmLine, Story};
 
 /// Bytes of one event that are believed.
 const LINE: usize = 4 << 20;
+/// Events taken at once: pages wait meanwhile.
+const EVENTS: usize = 1_000;
 
 /// The log, read as far as it goes.
 pub(crate) struct LogReader {
@@ -27,7 +29,8 @@ impl LogReader {
         Self { path, offset: 0, early: Vec::new() }
     }
 
-    /// Takes in what was written since; whether there was anything.
+    /// Takes in what was written since, or a part of it; whether there was anything. Everything that the log speaks of has been
+    /// read from records before.
     pub(crate) fn step(&mut self, story: &mut Story) -> bool {
         let mut moved = false;
         for event in std::mem::take(&mut self.early) {
@@ -38,13 +41,14 @@ impl LogReader {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         if length < self.offset {
             self.offset = 0;
+            story.forget_log();
         }
         if length == self.offset || file.seek(SeekFrom::Start(self.offset)).is_err() {
             return false;
         }
         let mut lines = BufReader::new(file);
         let mut line = Vec::new();
-        loop {
+        for _ in 0..EVENTS {
             line.clear();
             match lines.read_until(b'\n', &mut line) {
                 // The end of a line that is being written comes later.
@@ -56,6 +60,7 @@ impl LogReader {
                 self.take(event, story);
             }
         }
+        moved
     }
 
     fn take(&mut self, event: Value, story: &mut Story) {
@@ -64,7 +69,14 @@ impl LogReader {
         let round = number("round").unwrap_or(0) as u32;
         let words = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         match event.get("event").and_then(Value::as_str).unwrap_or_default() {
-            "round" if !is_there(story, round) => self.early.push(event),
+            "round" if !is_there(story, round) => {
+                // Its record is read a moment later. Duties are many, and true by then.
+                duties(story, &event);
+                let kept = ["event", "round", "seconds", "stages", "bytes"];
+                let kept =
+                    kept.iter().filter_map(|name| Some(((*name).to_owned(), event.get(*name)?.clone())));
+                self.early.push(Value::Object(kept.collect()));
+            }
             "round" => end_round(story, round, &event),
             "audit" => {
                 let request = words("request");
@@ -96,8 +108,10 @@ impl LogReader {
             "dismissed" => {
                 let who = member("accuser").map_or_else(String::new, |accuser| format!(" by {accuser}"));
                 let text = format!("an accusation{who} was dismissed: {}", words("why"));
-                let now = story.rounds.last().map_or(0, |round| round.round);
-                story.happen(None, now, member("member").as_ref(), text);
+                if let (Some(member), Some(accuser)) = (member("member"), member("accuser")) {
+                    story.audits.acquit(member, accuser);
+                }
+                story.happen(None, round, member("member").as_ref(), text);
             }
             "barren" => story.happen(None, round, None, format!("nobody counted: {}", words("why"))),
             "held" => {

@@ -3,9 +3,11 @@
 //! Read-only: GET and HEAD, no cookie, no form. Whoever can dial the address may look. What strangers could hold up is bounded:
 //! connections, streams of news, the time for a request's head.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
@@ -35,8 +38,12 @@ const CONNECTIONS: usize = 256;
 const STREAMS: usize = 128;
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection lasts; a stream of news is dialled again by the browser.
-const LONGEST: Duration = Duration::from_secs(3_600);
+/// How long a connection lasts, whether or not its other end reads; a stream of news is dialled again by the browser.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Connections from one address, unless it is this machine.
+const PER_ADDRESS: usize = 24;
+/// Pages made at once: what a run computes with must not be taken by those who look.
+const MAKERS: usize = 2;
 /// Between two news of one stream at least: a page is fetched again for each.
 const NEWS: Duration = Duration::from_millis(500);
 
@@ -57,55 +64,87 @@ pub fn parse_address(text: &str) -> Result<String, String> {
 struct Server {
     site: Arc<Site>,
     streams: Arc<Semaphore>,
+    makers: Semaphore,
     /// Whether only this machine can dial it: then a name in `Host` must be this machine's, so that no page of another site can
     /// read it by a name that leads here (DNS rebinding).
     local: bool,
 }
 
-/// Shows a run to browsers at an address until the runtime ends; returns what to open, once it listens.
+/// Pages that are being served; not any more once this is dropped.
+pub struct Pages {
+    /// What to open in a browser.
+    pub url: String,
+    task: AbortHandle,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Shows a run to browsers at an address, as long as the result is kept.
 ///
 /// # Errors
 /// In words: the address is no address of this machine, or is taken.
-pub async fn serve(view: Arc<View>, address: &str) -> Result<String, String> {
-    let bound = listen(address, Site::new(view, Purpose::Live)).await.map_err(|error| {
+pub async fn serve(view: Arc<View>, address: &str) -> Result<Pages, String> {
+    let taken = |error: io::Error| {
         format!(
             "--web {address}: cannot be listened on ({error}); name a free port of this machine, or port 0"
         )
-    })?;
-    Ok(format!("http://{bound}/"))
-}
-
-async fn listen(address: &str, site: Site) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address).await?;
-    let address = listener.local_addr()?;
+    };
+    let listener = TcpListener::bind(address).await.map_err(taken)?;
+    let bound = listener.local_addr().map_err(taken)?;
     let server = Server {
-        site: Arc::new(site),
+        site: Arc::new(Site::new(view, Purpose::Live)),
         streams: Arc::new(Semaphore::new(STREAMS)),
-        local: address.ip().is_loopback(),
+        makers: Semaphore::new(MAKERS),
+        local: bound.ip().is_loopback(),
     };
     let router = Router::new().route("/events", get(events)).fallback(page).with_state(Arc::new(server));
-    tokio::spawn(accept(listener, router));
-    Ok(address)
+    let task = tokio::spawn(accept(listener, router)).abort_handle();
+    Ok(Pages { url: format!("http://{bound}/"), task })
 }
 
 async fn accept(listener: TcpListener, router: Router) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    // Dropped with this task, so that nobody is served any more when it ends.
+    let mut connections: JoinSet<IpAddr> = JoinSet::new();
+    let mut by_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
     loop {
-        // Never closed.
-        let Ok(permit) = connections.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(connection(stream, router.clone(), permit));
-            }
-            Err(error) => {
-                tracing::debug!("no connection: {error}");
-                sleep(Duration::from_millis(100)).await;
+        let room = connections.len() < CONNECTIONS;
+        tokio::select! {
+            accepted = listener.accept(), if room => match accepted {
+                Ok((stream, peer)) => {
+                    let (peer, count) = (peer.ip(), by_address.entry(peer.ip()).or_default());
+                    if *count < PER_ADDRESS || peer.is_loopback() {
+                        *count += 1;
+                        let router = router.clone();
+                        connections.spawn(async move {
+                            connection(stream, router).await;
+                            peer
+                        });
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!("no connection: {error}");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(ended) = connections.join_next() => {
+                if let Ok(peer) = ended
+                    && let Entry::Occupied(mut count) = by_address.entry(peer)
+                {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
             }
         }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, _permit: OwnedSemaphorePermit) {
+async fn connection(stream: TcpStream, router: Router) {
     let service = TowerToHyperService::new(router);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
@@ -132,6 +171,8 @@ async fn page(State(server): State<Arc<Server>>, request: Request) -> Response {
     };
     let query = request.uri().query().unwrap_or_default().to_owned();
     let site = server.site.clone();
+    // Never closed. Whoever waited for the same page finds it made.
+    let _maker = server.makers.acquire().await;
     // Rendering takes milliseconds, and reads files: not on a thread that drives connections.
     let found = tokio::task::spawn_blocking(move || match site.page(&path, &query) {
         Some(page) => (StatusCode::OK, page),
@@ -163,7 +204,7 @@ fn news(site: &Site, permit: OwnedSemaphorePermit) -> impl Stream<Item = Result<
     versions.throttle(NEWS).map(move |version| {
         // Held as long as the stream.
         let _ = &permit;
-        Ok(Event::default().data(version.to_string()))
+        Ok(Event::default().retry(Duration::from_secs(1)).data(version.to_string()))
     })
 }
 

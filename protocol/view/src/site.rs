@@ -19,8 +19,9 @@ use crate::view::View;
 
 /// Rows of one page.
 pub const ROWS: usize = 100;
-/// Pages that are kept until there is news.
+/// Pages that are kept until there is news, and the bytes of one.
 const KEPT: usize = 256;
+const KEPT_BYTES: usize = 256 << 10;
 
 /// The menu: path and words.
 const MENU: [(&str, &str); 9] = [
@@ -107,7 +108,7 @@ impl Site {
         }
         let page = self.made(path, version)?;
         let mut kept = lock(&self.kept);
-        if kept.version == version && kept.pages.len() < KEPT {
+        if kept.version == version && kept.pages.len() < KEPT && page.body.len() <= KEPT_BYTES {
             kept.pages.insert(path.to_owned(), page.clone());
         }
         Some(page)

@@ -54,6 +54,10 @@ pub struct Story {
     pub baselines: Option<Baselines>,
     /// The record that breaks a rule, and which: nothing after it is shown.
     pub broken: Option<String>,
+    /// Why records cannot be read now, if they cannot.
+    pub unread: Option<String>,
+    /// Whether everything was read that was there at the beginning.
+    pub caught_up: bool,
     index: BTreeMap<MemberId, usize>,
     /// What is known of the time of the round that goes on.
     pub(crate) current: Phases,
@@ -187,6 +191,7 @@ impl Story {
                     rewind.to, rewind.evidence
                 );
                 self.happen(Some(height), round, None, text);
+                self.take_back(rewind.to);
             }
             Body::CloseTree(order) => {
                 let Ok(order) = order.verify(ledger.run()) else { return };
@@ -216,6 +221,20 @@ impl Story {
         self.rounds.push(line);
     }
 
+    /// What counted from this round on is in no state any more.
+    fn take_back(&mut self, to: Round) {
+        for line in self.rounds.iter_mut().rev().take_while(|line| line.round >= to.0) {
+            if !std::mem::replace(&mut line.taken_back, true) {
+                for share in &line.counted {
+                    if let Some(member) = self.members.get_mut(share.member as usize) {
+                        member.rounds -= 1;
+                        member.leaves -= u64::from(share.leaves);
+                    }
+                }
+            }
+        }
+    }
+
     pub(crate) fn happen(
         &mut self,
         height: Option<u64>,
@@ -223,11 +242,20 @@ impl Story {
         member: Option<&MemberId>,
         text: impl Into<String>,
     ) {
-        if self.happenings.len() == HAPPENINGS {
+        let member = member.map(full);
+        // In order of rounds: the log is read after the records that it speaks of.
+        let place =
+            self.happenings.iter().rposition(|before| before.round <= round).map_or(0, |place| place + 1);
+        self.happenings.insert(place, Happening { height, round, member, text: text.into() });
+        if self.happenings.len() > HAPPENINGS {
             self.happenings.pop_front();
         }
-        let member = member.map(full);
-        self.happenings.push_back(Happening { height, round, member, text: text.into() });
+    }
+
+    /// Forgets what only the log told: it was begun anew.
+    pub(crate) fn forget_log(&mut self) {
+        self.harm.clear();
+        self.happenings.retain(|happening| happening.height.is_some());
     }
 
     /// Takes over what follows from the whole ledger: standing, weight, what the run waits for.

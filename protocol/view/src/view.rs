@@ -1,6 +1,7 @@
 //! A run as it goes on: reads what is sealed beside whoever seals or follows, and says when there is news.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
-use muster_core::manifest::Manifest;
-use muster_core::messages::record::Record;
+use muster_core::manifest::{Manifest, Profile};
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::{Body, Record};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::{Message, Signed, Verified};
 use muster_store::dataset::{Dataset, unigram_bigram};
@@ -30,7 +32,7 @@ const COPY_SHARE: u32 = 20;
 const MEASURE_SHARE: u32 = 19;
 /// Bytes of text that simple models are made of.
 const COMPARED: u64 = 64 << 20;
-/// Notices that wait to be taken in; of more, the oldest are left out.
+/// Notices that wait to be taken in; more are left out.
 const NOTICES: usize = 16_384;
 
 /// Where the records come from.
@@ -55,6 +57,8 @@ pub struct View {
     notices: Mutex<Vec<Notice>>,
     records: Mutex<Reader>,
     version: watch::Sender<u64>,
+    /// Whether nothing is read any more.
+    ended: AtomicBool,
 }
 
 /// What reads records.
@@ -106,6 +110,7 @@ impl View {
             notices: Mutex::default(),
             records: Mutex::new(reader),
             version: watch::Sender::new(0),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -114,10 +119,12 @@ impl View {
         if dataset.data().bytes > COMPARED {
             return;
         }
-        let view = self.clone();
+        let weak = Arc::downgrade(self);
         thread::spawn(move || {
             let (unigram, bigram) = unigram_bigram(&dataset);
-            view.write(|story| story.baselines = Some(Baselines { unigram, bigram }));
+            if let Some(view) = weak.upgrade() {
+                view.write(|story| story.baselines = Some(Baselines { unigram, bigram }));
+            }
         });
     }
 
@@ -144,17 +151,27 @@ impl View {
         });
     }
 
-    /// Waits until every record that is there has been read.
-    pub fn read_whole(&self) {
+    /// Waits until every record has been read that was there at the beginning.
+    ///
+    /// # Errors
+    /// In words: they cannot be read.
+    pub fn read_whole(&self) -> Result<(), String> {
         loop {
-            {
+            let (done, unread) = {
                 let story = self.story();
-                if story.broken.is_some() || story.known > 0 && story.records >= story.known {
-                    return;
-                }
+                (story.caught_up || story.broken.is_some(), story.unread.clone())
+            };
+            match unread {
+                _ if done => return Ok(()),
+                Some(unread) => return Err(unread),
+                None if self.ended.load(Ordering::Relaxed) => return Err("the records cannot be read".into()),
+                None => thread::sleep(PAUSE / 10),
             }
-            thread::sleep(PAUSE);
         }
+    }
+
+    fn is_exact(&self) -> bool {
+        self.manifest.profile == Profile::Exact
     }
 
     /// The run so far.
@@ -174,8 +191,10 @@ impl View {
 
     /// A public notice that this program has heard.
     pub fn hear(&self, notice: &Notice) {
+        // What the rows of a table differ in says something only where honest ones are equal; with a tolerance they are large.
+        let shown = is_shown(notice) && (self.is_exact() || !matches!(notice, Notice::Opening(_)));
         let mut notices = lock(&self.notices);
-        if notices.len() < NOTICES && is_shown(notice) {
+        if shown && !self.ended.load(Ordering::Relaxed) && notices.len() < NOTICES {
             notices.push(notice.clone());
         }
     }
@@ -221,19 +240,38 @@ impl View {
         })
     }
 
-    /// Copies the journal of another process again, if that is due.
-    fn copy(&self) {
-        let mut reader = lock(&self.records);
-        let Reader::Other { folder, copy, next } = &mut *reader else { return };
-        if Instant::now() < *next {
-            return;
-        }
+    /// Copies the journal of another process again, if that is due; why that failed, if it did.
+    fn copy(&self) -> Option<String> {
+        let folder = match &*lock(&self.records) {
+            Reader::Other { folder, next, .. } if Instant::now() >= *next => folder.clone(),
+            _ => return None,
+        };
         let began = Instant::now();
-        match Journal::copy_of(folder) {
-            Ok(journal) => *copy = Some(Arc::new(journal)),
-            Err(error) => tracing::warn!("the pages are not updated: {error}"),
-        }
+        // Pages are made of the copy before meanwhile.
+        let copied = Journal::copy_of(&folder);
+        let mut reader = lock(&self.records);
+        let Reader::Other { copy, next, .. } = &mut *reader else { return None };
         *next = Instant::now() + COPY.max(began.elapsed() * COPY_SHARE);
+        match copied {
+            Ok(journal) => {
+                *copy = Some(Arc::new(journal));
+                None
+            }
+            Err(error) => {
+                tracing::warn!("the pages are not updated: {error}");
+                copy.is_none().then(|| error.to_string())
+            }
+        }
+    }
+
+    /// Whether there is anything to read from.
+    fn is_there(&self) -> bool {
+        !matches!(&*lock(&self.records), Reader::Other { copy: None, .. })
+    }
+
+    /// Whether records come as they are sealed, and not in copies some seconds apart.
+    fn is_prompt(&self) -> bool {
+        matches!(&*lock(&self.records), Reader::Own(_))
     }
 }
 
@@ -243,21 +281,45 @@ fn read(weak: &Weak<View>) {
     let mut ledger = Ledger::new(view.manifest.clone());
     let mut log = view.folder.as_ref().map(|folder| LogReader::new(folder.join("log.jsonl")));
     drop(view);
+    let _ended = Ended(weak.clone());
     // Records that were there before are not sealed just now.
     let mut caught_up = false;
     loop {
         let Some(view) = weak.upgrade() else { return };
-        view.copy();
+        if let Some(unread) = view.copy() {
+            view.write(|story| story.unread = Some(unread));
+        }
         let records = view.records(ledger.height(), RECORDS);
         let more = records.len() == RECORDS;
-        let batch = Batch { records, notices: std::mem::take(&mut *lock(&view.notices)), live: caught_up };
-        if view.take(&mut ledger, &batch, log.as_mut()).is_err() {
+        // Whoever catches up takes in many rounds at once: none of them ended just now.
+        let ends = |record: &&Signed<Record>| {
+            matches!(record.verify(ledger.run()).map(|r| r.body.clone()), Ok(Body::Outcome(_)))
+        };
+        let live = caught_up && view.is_prompt() && records.iter().filter(ends).count() <= 1;
+        let batch = Batch { records, notices: std::mem::take(&mut *lock(&view.notices)), live };
+        // What the log speaks of must have been read.
+        let log = if more { None } else { log.as_mut() };
+        if view.take(&mut ledger, &batch, log).is_err() {
             return;
         }
-        caught_up |= !more;
+        if !more && !caught_up && view.is_there() {
+            caught_up = true;
+            view.write(|story| story.caught_up = true);
+        }
         drop(view);
         if !more {
             thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Says that nothing is read any more, however that came.
+struct Ended(Weak<View>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(view) = self.0.upgrade() {
+            view.ended.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -289,9 +351,12 @@ impl View {
             }
         }
         let mut story = self.locked();
-        notices.iter().for_each(|notice| hear(&mut story, notice, ledger));
+        // Who audits and who is audited is known once all members are.
+        if story.caught_up {
+            notices.iter().for_each(|notice| hear(&mut story, notice, ledger));
+        }
         let logged = log.is_some_and(|log| log.step(&mut story));
-        if *live && !logged && records.is_empty() && notices.is_empty() {
+        if story.caught_up && !logged && records.is_empty() && notices.is_empty() {
             return Ok(());
         }
         story.stand(ledger);
@@ -309,37 +374,44 @@ impl View {
 
 /// Whether pages show anything of it.
 fn is_shown(notice: &Notice) -> bool {
-    matches!(
-        notice,
-        Notice::Request(_) | Notice::Results(_) | Notice::Table(_) | Notice::Opening(_) | Notice::Verdict(_)
-    )
+    matches!(notice, Notice::Request(_) | Notice::Table(_) | Notice::Opening(_) | Notice::Verdict(_))
 }
 
-/// Takes in a notice whose signature is good. The steward has checked what else there is to check of it; a page that shows a
+/// Takes in a notice that its author may say. The steward has checked what else there is to check of it; a page that shows a
 /// step too many does no harm, since bans and credits come from records.
 fn hear(story: &mut Story, notice: &Notice, ledger: &Ledger) {
     fn good<M: Message>(signed: &Signed<M>, ledger: &Ledger) -> Option<Verified<M>> {
         signed.verify(ledger.run()).ok()
     }
+    let is = |id: &MemberId, role| ledger.member(id).is_some_and(|member| member.role == role);
     match notice {
         Notice::Request(signed) => {
-            if let Some(request) = good(signed, ledger) {
+            if let Some(request) =
+                good(signed, ledger).filter(|request| is(&request.author(), Role::Verifier))
+                && is(&request.target, Role::Node)
+            {
                 let (round, member) = (request.round, request.target);
                 story.audits.request(signed.digest(), round, member, request.author());
             }
         }
         Notice::Table(signed) => {
-            if let Some(table) = good(signed, ledger) {
+            if let Some(table) = good(signed, ledger)
+                && story.audits.audited(&table.request) == Some(table.author())
+            {
                 story.audits.reached(&table.request, AuditState::Recomputing);
             }
         }
         Notice::Opening(signed) => {
-            if let Some(opening) = good(signed, ledger) {
+            if let Some(opening) = good(signed, ledger)
+                && story.audits.audited(&opening.request) == Some(opening.author())
+            {
                 story.audits.opened(opening.request, opening.rows.clone());
             }
         }
         Notice::Verdict(signed) => {
-            if let Some(verdict) = good(signed, ledger) {
+            if let Some(verdict) = good(signed, ledger)
+                && story.audits.auditor(&verdict.request) == Some(verdict.author())
+            {
                 story.audits.judge(&verdict);
             }
         }

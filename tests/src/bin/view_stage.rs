@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use muster_core::ids::MemberId;
+use muster_core::ids::{MemberId, Round};
 use muster_core::manifest::fixture::tiny;
 use muster_view::View;
 use muster_view::serve::serve;
@@ -12,13 +12,15 @@ use muster_view::story::{Counted, MemberLine, Phases, RoundLine, Story};
 const ROUNDS: u32 = 10_000;
 const MEMBERS: u32 = 4_096;
 const SEATS: u32 = 256;
+const AUDITS: u32 = 120_000;
 
 #[tokio::main]
 async fn main() -> Result<(), String> {
     let port = std::env::args().nth(1).ok_or("view-stage PORT")?;
     let manifest = Arc::new(tiny(MemberId([1; 32]), MemberId([2; 32]), ROUNDS, 4));
     let view = View::told(manifest, story());
-    println!("{}", serve(view, &format!("127.0.0.1:{port}")).await?);
+    let pages = serve(view, &format!("127.0.0.1:{port}")).await?;
+    println!("{}", pages.url);
     std::future::pending().await
 }
 
@@ -26,6 +28,13 @@ fn story() -> Story {
     let mut story = Story::default();
     (story.stage, story.waits, story.closed) = ("over", "The run is over.".into(), true);
     story.enlist((0..MEMBERS).map(member).collect());
+    let id = |number: u32| {
+        let mut id = [0; 32];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        MemberId(id)
+    };
+    let audits = (0..AUDITS).map(|number| (Round(number / 12), id(number % MEMBERS), id(64 * (number % 64))));
+    story.audits.enlist(audits);
     story.rounds = (0..ROUNDS).map(round).collect();
     for line in &story.rounds {
         for share in &line.counted {
@@ -77,6 +86,7 @@ fn round(number: u32) -> RoundLine {
         loss: 1.5 + 40.0 / f64::from(number + 10),
         parts: SEATS,
         lost: 0,
+        taken_back: false,
         state: "00".repeat(32),
         bytes: Some(1 << 30),
         phases: Phases {

@@ -117,7 +117,10 @@ fn weight(story: &Story) -> Plot {
             let own = line.counted.iter().find(|share| share.member as usize == place);
             Some(100.0 * f64::from(own.map_or(0, |own| own.weight)) / f64::from(all.max(1)))
         };
-        Series { name: format!("{}{mark}", member.called()), points: by_round(story, share) }
+        // Names are not unique, and others' keys may be one.
+        let key = member.short.get(..8).unwrap_or_default();
+        let name = if member.name.is_empty() { key.to_owned() } else { format!("{} {key}", member.name) };
+        Series { name: format!("{name}{mark}"), points: by_round(story, share) }
     });
     let series: Vec<Series> = lines.collect();
     let note = format!(
@@ -138,11 +141,11 @@ fn weight(story: &Story) -> Plot {
 fn audits(story: &Story) -> Plot {
     let mut rounds: std::collections::BTreeMap<u32, [f64; 2]> = std::collections::BTreeMap::new();
     for line in story.audits.lines() {
-        use crate::story::AuditState::{Banned, Guilty, Passed};
+        use crate::story::AuditState::{Accused, Banned, Passed};
         let counts = rounds.entry(line.round).or_default();
         match line.state {
             Passed => counts[0] += 1.0,
-            Guilty | Banned => counts[1] += 1.0,
+            Accused | Banned => counts[1] += 1.0,
             _ => {}
         }
     }

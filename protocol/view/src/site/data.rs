@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Site;
+use super::{Purpose, Site};
 
 /// Most rows of one answer, and how many without being asked.
 const MOST: usize = 1_000;
@@ -13,7 +13,7 @@ impl Site {
     /// The answer to `api/NAME`; none where there is no such list.
     pub(super) fn data(&self, name: &str, query: &str) -> Option<String> {
         let story = self.view().story();
-        let slice = Slice::of(query);
+        let slice = if self.purpose == Purpose::Files { Slice::ALL } else { Slice::of(query) };
         let value = match name {
             "run.json" => {
                 let baselines = story.baselines.map(|b| json!({ "unigram": b.unigram, "bigram": b.bigram }));
@@ -56,6 +56,9 @@ struct Slice {
 }
 
 impl Slice {
+    /// Files are read as a whole.
+    const ALL: Self = Self { from: 0, count: usize::MAX };
+
     fn of(query: &str) -> Self {
         let number = |name: &str| {
             let values = query.split('&').filter_map(|pair| pair.split_once('='));

@@ -7,10 +7,10 @@ use muster_core::messages::record::Record;
 
 use super::charts::{CHARTS, recent_loss};
 use super::tables::{called, columns, maybe, paged, percent, standing, who};
-use super::{ROWS, Site};
+use super::{Purpose, ROWS, Site};
 use crate::document::{Cell, Document, Table};
 use crate::manifest;
-use crate::plot::{Plot, shown};
+use crate::plot::shown;
 use crate::story::{DutyLine, MemberLine, Story};
 
 /// Rows of a list on a page that is about something else.
@@ -31,7 +31,10 @@ impl Site {
             None => (name, 1),
         };
         let rows = match list {
-            "index" | "bans" | "verifiers" | "manifest" => 1,
+            "index" | "manifest" => 1,
+            "records" if self.purpose == Purpose::Files => return None,
+            "bans" => story.bans.len(),
+            "verifiers" => story.members.iter().filter(|member| member.role == "verifier").count(),
             "rounds" => story.rounds.len(),
             "members" | "board" => story.members.len(),
             "audits" => story.audits.lines().len(),
@@ -47,11 +50,14 @@ impl Site {
             "members" => self.members_page(&story, page),
             "board" => board(&story, page),
             "audits" => self.audits_page(&story, page, version),
-            "bans" => self.bans_page(&story, version),
-            "verifiers" => verifiers(&story),
+            "bans" => self.bans_page(&story, page, version),
+            "verifiers" => verifiers(&story, page),
             "records" => self.records_page(&story, page),
             _ => self.manifest_page(),
         };
+        if let Some(unread) = &story.unread {
+            document.alarm = Some(format!("The records cannot be read: {unread}"));
+        }
         if let Some(broken) = &story.broken {
             document.alarm =
                 Some(format!("{broken}. The steward broke its promise; what follows is not shown."));
@@ -67,8 +73,10 @@ impl Site {
             ("members", story.members.len()),
             ("board", story.members.len()),
             ("audits", story.audits.lines().len()),
+            ("bans", story.bans.len()),
+            ("verifiers", story.members.iter().filter(|member| member.role == "verifier").count()),
         ];
-        let one = ["index", "bans", "verifiers", "manifest"].map(|name| format!("{name}.html"));
+        let one = ["index", "manifest"].map(|name| format!("{name}.html"));
         let lists = lists.into_iter().flat_map(|(list, rows)| {
             (1..=rows.div_ceil(ROWS).max(1)).map(move |page| match page {
                 1 => format!("{list}.html"),
@@ -96,10 +104,10 @@ impl Site {
         }
         page.lead.push(story.waits.clone());
         self.key_facts(story, &mut page);
-        let plots: Vec<(&str, Plot)> =
-            CHARTS.iter().filter_map(|name| Some((*name, super::charts::chart(story, name)?))).collect();
-        for (name, plot) in plots.iter().filter(|(name, _)| matches!(*name, "loss" | "phases" | "weight")) {
-            page.plot(name, plot, false, version);
+        for name in ["loss", "phases", "weight"] {
+            if let Some(plot) = super::charts::chart(story, name) {
+                page.plot(name, &plot, false, version);
+            }
         }
         let bans: Vec<_> = story.bans.iter().rev().take(FEW).collect();
         page.table("Bans", self.bans_table(story, &bans));
@@ -149,7 +157,9 @@ impl Site {
             page.fact("Audits not answered", Cell::of(silent).looking("waits"));
         }
         page.fact("Bans", Cell::of(story.bans.len()).to("bans.html"));
-        page.fact("Records checked here", Cell::of(story.records).to("records.html"));
+        let records = Cell::of(story.records);
+        let live = self.purpose == Purpose::Live;
+        page.fact("Records checked here", if live { records.to("records.html") } else { records });
         if let Some(me) = self.view().me {
             page.fact("You", who(story, &format!("{me:#}")));
         }
@@ -202,20 +212,19 @@ impl Site {
         document
     }
 
-    fn bans_page(&self, story: &Story, version: u64) -> Document {
+    fn bans_page(&self, story: &Story, page: usize, version: u64) -> Document {
         let mut document = Document::titled("Bans").saying(
             "A ban rests on a file of evidence, which anybody can re-execute. Do not believe this page; download the file, or take \
              it from the folder evidence of any member, and run the command below.",
         );
-        let bans: Vec<_> = story.bans.iter().rev().collect();
-        document.table("All bans", self.bans_table(story, &bans));
+        let (bans, pager) = paged("bans", page, story.bans.iter().rev().collect::<Vec<_>>());
+        document.table("All bans", Table { pager, ..self.bans_table(story, &bans) });
         if !bans.is_empty() {
-            let folder =
-                self.view().folder.as_ref().map_or("DIR".into(), |folder| folder.display().to_string());
+            // DIR is any member's: where it lies here is nobody's business.
             let commands = bans
                 .iter()
                 .take(FEW)
-                .map(|ban| format!("muster-verifier check {folder}/evidence/{}.evidence\n", ban.evidence));
+                .map(|ban| format!("muster-verifier check DIR/evidence/{}.evidence\n", ban.evidence));
             document.code("Check them", commands.collect::<String>());
         }
         document.table("What was found in convicts' earlier rounds", harm(story));
@@ -273,7 +282,7 @@ impl Site {
 
     fn member_page(&self, story: &Story, id: &str) -> Option<Document> {
         let member = story.member(id)?;
-        let mut page = Document::titled(format!("{} {}", member.role, member.called()));
+        let mut page = Document::titled(format!("{} {}", member.role, called(member).text));
         page.lead.extend(member.penalty.as_ref().map(|penalty| format!("It {}.", penalty.words())));
         page.fact("Key", Cell::of(&member.id).looking("code"));
         page.fact("Standing", standing(member));
@@ -365,17 +374,19 @@ fn board(story: &Story, page: usize) -> Document {
 }
 
 /// What verifiers did, and what they left undone.
-fn verifiers(story: &Story) -> Document {
+fn verifiers(story: &Story, page: usize) -> Document {
     let mut document = Document::titled("Verifiers").saying(
         "A verifier's coin says which audits it owes. Due, done and undone are as the steward counts them since it was last \
          started; passed and found are from the ledger.",
     );
     let none = DutyLine::default();
+    let passed = story.audits.passed();
+    let mut found: BTreeMap<&str, u64> = BTreeMap::new();
+    story.bans.iter().for_each(|ban| *found.entry(ban.accuser.as_str()).or_default() += 1);
     let row = |member: &&MemberLine| {
         let duty = story.duties.get(&member.id);
         let count = |value: fn(&DutyLine) -> u64| maybe(duty.map(value));
-        let passed = story.audits.of(&member.id).filter(|audit| audit.state.word() == "passed").count();
-        let found = story.bans.iter().filter(|ban| ban.accuser == member.id).count();
+        let (passed, found) = (passed.get(&*member.id), found.get(&*member.id));
         let overdue = duty.unwrap_or(&none).overdue;
         let look = if overdue > 0 { "bad" } else { "" };
         vec![
@@ -385,11 +396,12 @@ fn verifiers(story: &Story) -> Document {
             count(|duty| duty.done),
             count(|duty| duty.overdue).looking(look),
             count(|duty| duty.rechecks),
-            Cell::of(passed),
-            Cell::of(found),
+            Cell::of(passed.unwrap_or(&0)),
+            Cell::of(found.unwrap_or(&0)),
         ]
     };
-    let members: Vec<_> = story.members.iter().filter(|member| member.role == "verifier").collect();
+    let members = story.members.iter().filter(|member| member.role == "verifier").collect();
+    let (members, pager) = paged("verifiers", page, members);
     let table = Table {
         id: "verifiers",
         caption: "Verifiers and their duty".into(),
@@ -405,7 +417,7 @@ fn verifiers(story: &Story) -> Document {
         ]),
         rows: members.iter().map(row).collect(),
         empty: "The run has no verifier yet: nothing is audited.",
-        pager: None,
+        pager,
     };
     document.table("Duty", table);
     document

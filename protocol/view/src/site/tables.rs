@@ -77,7 +77,11 @@ impl Site {
     pub(super) fn rounds_table(&self, rounds: &[&RoundLine], pager: Option<Pager>) -> Table {
         let row = |line: &&RoundLine| {
             vec![
-                Cell::of(line.round),
+                if line.taken_back {
+                    Cell::of(format!("{}, taken back", line.round)).looking("waits")
+                } else {
+                    Cell::of(line.round)
+                },
                 self.record_cell(line.height),
                 Cell::of(if line.committed > 0 { format!("{:.4}", line.loss) } else { "–".into() }),
                 Cell::of(format!("{} of {}", line.committed, line.seats)),
@@ -155,7 +159,7 @@ impl Site {
         let row = |audit: &&AuditedBy| {
             let look = match audit.state {
                 AuditState::Passed => "good",
-                AuditState::Guilty | AuditState::Banned => "bad",
+                AuditState::Accused | AuditState::Banned => "bad",
                 _ => "waits",
             };
             vec![

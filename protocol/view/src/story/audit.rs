@@ -12,6 +12,8 @@ use super::full;
 
 /// Audits that are remembered, the newest ones.
 const AUDITS: usize = 100_000;
+/// Requests whose verdict may still come.
+const REQUESTS: usize = 8_192;
 /// Tables that are kept until their verdict.
 const TABLES: usize = 256;
 
@@ -44,10 +46,12 @@ pub enum AuditState {
     Opened,
     /// All equal.
     Passed,
-    /// Something is wrong; the steward examines it.
-    Guilty,
+    /// The verifier says that something is wrong; the steward examines it.
+    Accused,
     /// Something is wrong, and the member is banned.
     Banned,
+    /// What the verifier said was not so.
+    Dismissed,
     /// The member did not answer in time.
     Silent,
 }
@@ -60,27 +64,77 @@ impl AuditState {
             Self::Recomputing => "recomputing",
             Self::Opened => "opened",
             Self::Passed => "passed",
-            Self::Guilty => "guilty",
+            Self::Accused => "accused",
             Self::Banned => "banned",
+            Self::Dismissed => "dismissed",
             Self::Silent => "silent",
+        }
+    }
+
+    /// Which of the counts it belongs to.
+    fn place(self) -> Option<usize> {
+        match self {
+            Self::Passed => Some(0),
+            Self::Accused | Self::Banned => Some(1),
+            Self::Silent => Some(2),
+            Self::Requested | Self::Recomputing | Self::Opened | Self::Dismissed => None,
         }
     }
 }
 
+/// Round, member, verifier.
 type Key = (Round, MemberId, MemberId);
 
+/// Values by digest, of which the oldest go first.
+struct Recent<T> {
+    values: BTreeMap<Digest, T>,
+    order: VecDeque<Digest>,
+    most: usize,
+}
+
+impl<T> Recent<T> {
+    fn of(most: usize) -> Self {
+        Self { values: BTreeMap::new(), order: VecDeque::new(), most }
+    }
+
+    fn put(&mut self, name: Digest, value: T) {
+        if self.values.insert(name, value).is_none() {
+            self.order.push_back(name);
+        }
+        if self.order.len() > self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.values.remove(&oldest);
+        }
+    }
+}
+
 /// The audits of a run, oldest first; of very long runs the newest.
-#[derive(Default)]
 pub struct Audits {
     lines: VecDeque<AuditedBy>,
+    /// Of each line.
+    keys: VecDeque<Key>,
     /// Number of the first of `lines`.
     first: usize,
     places: BTreeMap<Key, usize>,
-    /// Of requests whose verdict is not there yet.
-    requests: BTreeMap<Digest, Key>,
-    tables: BTreeMap<Digest, Rows>,
+    requests: Recent<Key>,
+    tables: Recent<Rows>,
     /// Ended well, ended badly, unanswered.
     counts: [u64; 3],
+}
+
+impl Default for Audits {
+    fn default() -> Self {
+        Self {
+            lines: VecDeque::new(),
+            keys: VecDeque::new(),
+            first: 0,
+            places: BTreeMap::new(),
+            requests: Recent::of(REQUESTS),
+            tables: Recent::of(TABLES),
+            counts: [0; 3],
+        }
+    }
 }
 
 impl Audits {
@@ -94,25 +148,46 @@ impl Audits {
         self.counts
     }
 
-    /// How many are remembered of a member, or by a verifier, newest first.
+    /// How many passed, by verifier.
+    pub fn passed(&self) -> BTreeMap<&str, u64> {
+        let mut passed = BTreeMap::new();
+        for line in self.lines.iter().filter(|line| line.state == AuditState::Passed) {
+            *passed.entry(line.verifier.as_str()).or_default() += 1;
+        }
+        passed
+    }
+
+    /// Those of a member, or by a verifier, newest first.
     pub fn of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a AuditedBy> + 'a {
         self.lines.iter().rev().filter(move |line| line.member == id || line.verifier == id)
     }
 
-    fn at(&mut self, key: Key) -> &mut AuditedBy {
+    /// Adds audits that no record tells of, for a story that is told.
+    pub fn enlist(&mut self, audits: impl IntoIterator<Item = (Round, MemberId, MemberId)>) {
+        for key in audits {
+            self.decide(key, AuditState::Passed);
+        }
+    }
+
+    /// The line of an audit; none of one that was forgotten.
+    fn at(&mut self, key: Key) -> Option<&mut AuditedBy> {
         let number = match self.places.get(&key) {
-            Some(number) if *number >= self.first => *number,
-            _ => self.begin(key),
+            Some(number) => *number,
+            None if self.first > 0 && self.keys.front().is_some_and(|(oldest, ..)| key.0 < *oldest) => {
+                return None;
+            }
+            None => self.begin(key),
         };
-        &mut self.lines[number - self.first]
+        self.lines.get_mut(number - self.first)
     }
 
     fn begin(&mut self, key: Key) -> usize {
         if self.lines.len() == AUDITS {
             self.lines.pop_front();
             self.first += 1;
-            let first = self.first;
-            self.places.retain(|_, number| *number >= first);
+            if let Some(oldest) = self.keys.pop_front() {
+                self.places.remove(&oldest);
+            }
         }
         let (round, member, verifier) = key;
         self.lines.push_back(AuditedBy {
@@ -123,47 +198,83 @@ impl Audits {
             leaves: None,
             reason: String::new(),
         });
+        self.keys.push_back(key);
         let number = self.first + self.lines.len() - 1;
         self.places.insert(key, number);
         number
     }
 
-    fn decide(&mut self, key: Key, state: AuditState) -> &mut AuditedBy {
-        let place = |state| match state {
-            AuditState::Passed => Some(0),
-            AuditState::Guilty | AuditState::Banned => Some(1),
-            AuditState::Silent => Some(2),
-            _ => None,
-        };
-        let (before, now) = (place(self.at(key).state), place(state));
-        if before != now {
+    fn decide(&mut self, key: Key, state: AuditState) -> Option<&mut AuditedBy> {
+        let before = self.at(key)?.state.place();
+        if before != state.place() {
             before.into_iter().for_each(|place| self.counts[place] -= 1);
-            now.into_iter().for_each(|place| self.counts[place] += 1);
+            state.place().into_iter().for_each(|place| self.counts[place] += 1);
         }
-        let line = self.at(key);
+        let line = self.at(key)?;
         line.state = state;
-        line
+        Some(line)
     }
 
-    /// A verifier asks.
+    /// A verifier asks; the digest names its request.
     pub(crate) fn request(&mut self, digest: Digest, round: Round, member: MemberId, verifier: MemberId) {
         let key = (round, member, verifier);
-        self.at(key);
-        self.requests.insert(digest, key);
-        while self.requests.len() > TABLES {
-            self.requests.pop_first();
+        if self.at(key).is_some() {
+            self.requests.put(digest, key);
+        }
+    }
+
+    /// The audited member, by the digest of the request.
+    pub(crate) fn audited(&self, request: &Digest) -> Option<MemberId> {
+        self.requests.values.get(request).map(|(_, member, _)| *member)
+    }
+
+    /// Who audits, by the digest of the request.
+    pub(crate) fn auditor(&self, request: &Digest) -> Option<MemberId> {
+        self.requests.values.get(request).map(|(.., verifier)| *verifier)
+    }
+
+    /// The audit of a request has come so far.
+    pub(crate) fn reached(&mut self, request: &Digest, state: AuditState) {
+        let key = self.requests.values.get(request).copied();
+        let Some(line) = key.and_then(|key| self.at(key)) else { return };
+        if matches!(line.state, AuditState::Requested | AuditState::Recomputing) {
+            line.state = state;
+        }
+    }
+
+    /// The member has opened its table.
+    pub(crate) fn opened(&mut self, request: Digest, rows: Rows) {
+        self.reached(&request, AuditState::Opened);
+        if self.requests.values.contains_key(&request) {
+            self.tables.put(request, rows);
+        }
+    }
+
+    /// A verdict fell.
+    pub(crate) fn judge(&mut self, verdict: &Verdict) {
+        let Some(key) = self.requests.values.get(&verdict.request).copied() else { return };
+        let reason = reason(verdict, self.tables.values.get(&verdict.request));
+        if self.decide_unless_banned(key, verdict.finding != Finding::Pass)
+            && let Some(line) = self.at(key)
+        {
+            line.leaves = Some(verdict.results.len() as u32);
+            line.reason = reason;
         }
     }
 
     /// A verdict fell, by what the log says; `finding` in words, none where nothing was wrong.
     pub(crate) fn logged(&mut self, request: &Digest, leaves: u32, finding: Option<&str>) {
-        let Some(key) = self.requests.get(request).copied() else { return };
-        if self.at(key).reason.is_empty() {
-            self.decide_logged(key, finding);
-            let line = self.at(key);
+        let key = self.requests.values.get(request).copied();
+        // What was heard says more than the log.
+        let Some(key) = key.filter(|key| self.at(*key).is_some_and(|line| line.reason.is_empty())) else {
+            return;
+        };
+        if self.decide_unless_banned(key, finding.is_some())
+            && let Some(line) = self.at(key)
+        {
             line.leaves = Some(leaves);
             line.reason = match finding {
-                None => format!("{leaves} leaves recomputed, all equal"),
+                None => equal(leaves),
                 Some(finding) => format!("{finding}, after {leaves} leaves were recomputed"),
             };
         }
@@ -178,70 +289,61 @@ impl Audits {
         finding: Option<&str>,
     ) {
         let key = (round, member, verifier);
-        self.decide_logged(key, finding);
-        self.at(key).reason =
-            format!("the member did not answer; all leaves recomputed: {}", finding.unwrap_or("all equal"));
-    }
-
-    /// A ban says more than a verdict.
-    fn decide_logged(&mut self, key: Key, finding: Option<&str>) {
-        let state = if finding.is_some() { AuditState::Guilty } else { AuditState::Passed };
-        if self.at(key).state != AuditState::Banned {
-            self.decide(key, state);
+        if self.decide_unless_banned(key, finding.is_some())
+            && let Some(line) = self.at(key)
+        {
+            let finding = finding.unwrap_or("all equal");
+            line.reason = format!("the member did not answer; all leaves recomputed: {finding}");
         }
     }
 
-    /// The audit of a request has come so far.
-    pub(crate) fn reached(&mut self, request: &Digest, state: AuditState) {
-        let Some(key) = self.requests.get(request).copied() else { return };
-        let line = self.at(key);
-        if matches!(line.state, AuditState::Requested | AuditState::Recomputing) {
-            line.state = state;
+    /// A ban says more than a verdict. Whether the line is there.
+    fn decide_unless_banned(&mut self, key: Key, guilty: bool) -> bool {
+        let state = if guilty { AuditState::Accused } else { AuditState::Passed };
+        match self.at(key).map(|line| line.state) {
+            None => false,
+            Some(AuditState::Banned) => true,
+            Some(_) => self.decide(key, state).is_some(),
         }
-    }
-
-    /// The member has opened its table.
-    pub(crate) fn opened(&mut self, request: Digest, rows: Rows) {
-        self.reached(&request, AuditState::Opened);
-        self.tables.insert(request, rows);
-        while self.tables.len() > TABLES {
-            self.tables.pop_first();
-        }
-    }
-
-    /// A verdict fell.
-    pub(crate) fn judge(&mut self, verdict: &Verdict) {
-        let rows = self.tables.remove(&verdict.request);
-        let Some(key) = self.requests.remove(&verdict.request) else { return };
-        let state = match verdict.finding {
-            Finding::Pass => AuditState::Passed,
-            Finding::Guilty(_) => AuditState::Guilty,
-        };
-        let banned = self.at(key).state == AuditState::Banned;
-        let line = if banned { self.at(key) } else { self.decide(key, state) };
-        line.leaves = Some(verdict.results.len() as u32);
-        line.reason = reason(verdict, rows.as_ref());
     }
 
     /// A verdict that the ledger credits.
     pub(super) fn credit(&mut self, credit: &Credit) {
-        let line = self.decide((credit.round, credit.member, credit.verifier), AuditState::Passed);
+        let key = (credit.round, credit.member, credit.verifier);
+        let silent = self.at(key).is_some_and(|line| line.state == AuditState::Silent);
+        let Some(line) = self.decide(key, AuditState::Passed) else { return };
         line.leaves = Some(credit.leaves);
-        if line.reason.is_empty() {
-            line.reason = format!("{} leaves recomputed, all equal", credit.leaves);
+        if line.reason.is_empty() || silent {
+            line.reason = equal(credit.leaves);
         }
     }
 
-    /// A ban; one that rests on an audit ends it.
+    /// A ban; one that rests on an audit ends it, and one of a verifier for its word ends what that said.
     pub(super) fn convict(&mut self, ban: &Ban) {
-        let of_audit = matches!(
-            ban.finding,
-            FindingKind::SumMismatch | FindingKind::LeafMismatch | FindingKind::TotalMismatch
-        );
-        if of_audit {
-            let line = self.decide((ban.round, ban.culprit, ban.accuser), AuditState::Banned);
-            if line.reason.is_empty() {
+        use FindingKind::{FalseAccusation, LeafMismatch, SumMismatch, TotalMismatch};
+        if matches!(ban.finding, SumMismatch | LeafMismatch | TotalMismatch) {
+            if let Some(line) = self.decide((ban.round, ban.culprit, ban.accuser), AuditState::Banned)
+                && line.reason.is_empty()
+            {
                 line.reason = ban.finding.words().into();
+            }
+        } else if ban.finding == FalseAccusation {
+            self.dismiss(|key| key.0 == ban.round && key.2 == ban.culprit);
+        }
+    }
+
+    /// An accusation came to nothing, by what the log says.
+    pub(crate) fn acquit(&mut self, member: MemberId, accuser: MemberId) {
+        self.dismiss(|key| key.1 == member && key.2 == accuser);
+    }
+
+    fn dismiss(&mut self, meant: impl Fn(&Key) -> bool) {
+        let lines = self.keys.iter().zip(&self.lines);
+        let accused = lines.filter(|(key, line)| line.state == AuditState::Accused && meant(key));
+        let keys: Vec<Key> = accused.map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(line) = self.decide(key, AuditState::Dismissed) {
+                line.reason = format!("the verifier said: {}; that was not so", line.reason);
             }
         }
     }
@@ -249,15 +351,20 @@ impl Audits {
     /// The member did not answer.
     pub(super) fn silent(&mut self, request: &AuditRequest, verifier: MemberId) {
         let key = (request.round, request.target, verifier);
-        self.decide(key, AuditState::Silent).reason = "the member did not answer in time".into();
+        if let Some(line) = self.decide(key, AuditState::Silent) {
+            line.reason = "the member did not answer in time".into();
+        }
     }
 }
 
-/// Why a verdict fell as it did.
+fn equal(leaves: u32) -> String {
+    format!("{leaves} leaves recomputed, all equal")
+}
+
+/// Why a verdict fell as it did. `rows` is the member's table, where honest tables have the bits that were recomputed.
 fn reason(verdict: &Verdict, rows: Option<&Rows>) -> String {
-    let drawn = verdict.results.len();
     let kind = match verdict.finding {
-        Finding::Pass => return format!("{drawn} leaves recomputed, all equal"),
+        Finding::Pass => return equal(verdict.results.len() as u32),
         Finding::Guilty(kind) => kind,
     };
     let differing = verdict.results.iter().find_map(|result| {
@@ -281,5 +388,74 @@ fn reason(verdict: &Verdict, rows: Option<&Rows>) -> String {
         }
         (FindingKind::TotalMismatch, _) => "all leaves recomputed do not give the committed sum".into(),
         (kind, _) => kind.words().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u32) -> MemberId {
+        let mut id = [0; 32];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        MemberId(id)
+    }
+
+    fn ban(finding: FindingKind, culprit: u32, accuser: u32) -> Ban {
+        Ban {
+            culprit: id(culprit),
+            effective: Round(3),
+            round: Round(1),
+            finding,
+            evidence: Digest::default(),
+            accuser: id(accuser),
+            jury: Default::default(),
+        }
+    }
+
+    #[test]
+    fn verdicts_are_found_however_many_audits_there_were() {
+        let mut audits = Audits::default();
+        let digest =
+            |round: u32| Digest(muster_core::hash::hash_of(muster_core::hash::Domain::SELECT, &round).0);
+        for round in 0..AUDITS as u32 + 10 {
+            audits.request(digest(round), Round(round), id(1), id(2));
+            audits.logged(&digest(round), 4, None);
+        }
+        assert_eq!(audits.counts(), [AUDITS as u64 + 10, 0, 0]);
+        assert!(audits.lines().iter().all(|line| line.state == AuditState::Passed));
+        assert_eq!(
+            (audits.lines().len(), audits.lines()[0].round, audits.places.len()),
+            (AUDITS, 10, AUDITS)
+        );
+        // What is forgotten does not come back as the newest.
+        let late =
+            Credit { verdict: Digest::default(), round: Round(3), member: id(1), verifier: id(2), leaves: 4 };
+        audits.credit(&late);
+        assert_eq!((audits.lines().len(), audits.counts()[0]), (AUDITS, AUDITS as u64 + 10));
+        assert!(audits.requests.values.len() <= REQUESTS && audits.requests.order.len() <= REQUESTS);
+    }
+
+    #[test]
+    fn a_verifier_that_lied_marks_nobody() {
+        let mut audits = Audits::default();
+        for member in [5, 6] {
+            audits.request(Digest([member; 32]), Round(1), id(member.into()), id(2));
+            audits.logged(&Digest([member; 32]), 4, Some("leaf mismatch"));
+        }
+        assert_eq!((audits.counts()[1], audits.lines()[0].state), (2, AuditState::Accused));
+        audits.acquit(id(5), id(2));
+        assert_eq!((audits.counts()[1], audits.lines()[0].state), (1, AuditState::Dismissed));
+        audits.convict(&ban(FindingKind::FalseAccusation, 2, 3));
+        assert_eq!((audits.counts(), audits.lines()[1].state), ([0, 0, 0], AuditState::Dismissed));
+    }
+
+    #[test]
+    fn a_ban_outlasts_the_verdict_that_comes_after_it() {
+        let mut audits = Audits::default();
+        audits.request(Digest([5; 32]), Round(1), id(5), id(2));
+        audits.convict(&ban(FindingKind::LeafMismatch, 5, 2));
+        audits.logged(&Digest([5; 32]), 4, Some("leaf mismatch"));
+        assert_eq!((audits.counts(), audits.lines()[0].state), ([0, 1, 0], AuditState::Banned));
     }
 }

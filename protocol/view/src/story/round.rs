@@ -24,12 +24,14 @@ pub struct RoundLine {
     pub leaves: u64,
     /// Tokens of these leaves.
     pub tokens: u64,
-    /// Mean loss over the frozen leaves, in nats a token, as the members claim it.
+    /// Mean loss over the leaves that counted, in nats a token, as the members claim it.
     pub loss: f64,
     /// Parts, and how many of them were left out.
     pub parts: u32,
     /// Parts without a result.
     pub lost: u32,
+    /// Whether the state went back to before it.
+    pub taken_back: bool,
     /// Root of the state after it.
     pub state: String,
     /// Bytes that it moved between members; from the log.
@@ -65,14 +67,18 @@ impl RoundLine {
         let mut counted = Vec::new();
         for (slot, weighted) in view.commitments() {
             committed += 1;
-            leaves += f64::from(weighted.commit.leaves);
-            loss += weighted.commit.loss as f64;
+            if view.counted(slot) {
+                leaves += f64::from(weighted.commit.leaves);
+                loss += weighted.commit.loss as f64;
+            }
             let member = view.member_at(slot).and_then(|member| index.get(&member));
             if let Some(member) = member.filter(|_| view.counted(slot)) {
                 let (leaves, weight) = (weighted.commit.leaves, weighted.weight);
                 counted.push(Counted { member: *member as u32, leaves, weight });
             }
         }
+        // A claim may be anything; a chart must stay one.
+        let most = 4.0 * f64::from(manifest.model.vocabulary).ln();
         let whole: u64 = counted.iter().map(|share| u64::from(share.leaves)).sum();
         let results = view.results().unwrap_or_default();
         Self {
@@ -82,9 +88,10 @@ impl RoundLine {
             committed,
             leaves: whole,
             tokens: whole * u64::from(manifest.windows_of_leaf()) * u64::from(manifest.model.sequence),
-            loss: loss / f64::max(leaves, 1.0) / LOSS_ONE as f64,
+            loss: (loss / f64::max(leaves, 1.0) / LOSS_ONE as f64).clamp(0.0, most),
             parts: results.len() as u32,
             lost: results.iter().filter(|result| result.is_none()).count() as u32,
+            taken_back: false,
             state: digest(&ledger.state().root()),
             bytes: None,
             phases,
