@@ -60,8 +60,8 @@ pub async fn port(wanted: &str) -> Finding {
         }
         Err(error) => {
             let Failure { message, .. } = error.into();
-            let remedy = "with --listen name an address of this machine and a free port, like 0.0.0.0:7777; if Muster \
-                          itself runs there, all is well";
+            let remedy = "with --listen name an address of this machine and a free port, like 0.0.0.0:7777, unless it is \
+                          Muster itself that listens there already";
             Finding::care("port", message, remedy)
         }
     }

@@ -1,7 +1,9 @@
 //! What this machine has for a run: arithmetic, threads, memory, disk, libtorch.
 
 use std::fs::{self, OpenOptions};
+use std::num::NonZero;
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use muster_compute::{Library, Machine};
 use muster_core::error::Misuse;
@@ -14,8 +16,10 @@ use crate::member::session::disk;
 /// Least space that is left for whatever else uses the disk.
 const SPARE: u64 = 1 << 30;
 
-/// Computes the known answers on the path and the threads that a run would use.
+/// Computes the known answers on the path and the threads that a run would use; no more threads than there are processors.
 pub fn arithmetic(machine: &Machine, profile: Profile) -> Finding {
+    let most = available_parallelism().map_or(1, NonZero::get);
+    let machine = Machine { threads: machine.threads.clamp(1, most), ..*machine };
     let backend = match machine.leaves(profile) {
         Ok(backend) => backend,
         // What it says holds the remedy.
@@ -39,7 +43,7 @@ fn tested(mut backend: Box<dyn muster_compute::Backend>) -> Finding {
 /// Compares the threads asked for with the processors that this process may use.
 pub fn threads(machine: &Machine) -> Finding {
     let asked = machine.threads.max(1);
-    match std::thread::available_parallelism() {
+    match available_parallelism() {
         Err(_) => Finding::good("threads", format!("{asked}; the system does not tell how many it has")),
         Ok(most) if asked > most.get() => {
             let found = format!("{asked} asked for, of {most} that this process may use");

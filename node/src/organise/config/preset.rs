@@ -59,7 +59,6 @@ const BASE: Changes = &[
     ("model", "width", "768"),
     ("model", "layers", "12"),
     ("model", "heads", "12"),
-    ("model", "key_value_heads", "4"),
     ("model", "hidden", "2048"),
     ("model", "sequence", "512"),
     ("model", "initial_scale", "0.02"),
@@ -216,7 +215,7 @@ mod tests {
             })
             .collect();
         let expected =
-            [("tiny", 115_520, "18 MiB"), ("small", 4_812_032, "1 GiB"), ("base", 75_712_512, "9 GiB")];
+            [("tiny", 115_520, "28 MiB"), ("small", 4_812_032, "968 MiB"), ("base", 75_713_280, "10.7 GiB")];
         assert_eq!(sizes, expected.map(|(name, size, need)| (name, size, need.to_owned())));
     }
 
