@@ -17,6 +17,12 @@ if [ -z "${SOURCE_DATE_EPOCH-}" ]; then
 fi
 if [ -n "$SOURCE_DATE_EPOCH" ]; then export SOURCE_DATE_EPOCH; else unset SOURCE_DATE_EPOCH; fi
 
+# Flags are separated by spaces, and the two sides of a pair by "=".
+case $here$home$target in *[\ =]*)
+    echo "build: neither of these folders may have a space or a \"=\" in its name: $here, $home, $target" >&2
+    exit 2 ;;
+esac
+
 # Panics name source files, and assertions of C code theirs. The last prefix that fits counts.
 rust= c=
 for pair in "$home=/cargo" "$here=/muster" "$target=/muster/target"; do

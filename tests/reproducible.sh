@@ -29,11 +29,11 @@ build() {
 }
 
 # Names of different lengths; the crates that are there already, by another path.
-mkdir -p "$work/home of cargo"
+mkdir -p "$work/home-of-cargo"
 for part in registry git; do
-    if [ -e "$home/$part" ]; then ln -s "$home/$part" "$work/home of cargo/$part"; fi
+    if [ -e "$home/$part" ]; then ln -s "$home/$part" "$work/home-of-cargo/$part"; fi
 done
-build "$work/another/folder" "$work/home of cargo"
+build "$work/another/folder" "$work/home-of-cargo"
 second=$work/another/folder/target/dist
 if [ -z "$against" ]; then
     build "$work/one" "$home"
