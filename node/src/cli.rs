@@ -84,5 +84,13 @@ mod tests {
         assert_eq!(code(&["close-tree", "/nonexistent/run", "00"]), 3);
         assert_eq!(code(&["host", "/nonexistent/run", "--per-address", "0"]), 2);
         assert_eq!(code(&["leave", "--data-dir", "/nonexistent/home"]), 3);
+        assert_eq!(code(&["completions", "bash"]), 0);
+        assert_eq!(code(&["completions", "tcsh"]), 2);
+        assert_eq!(code(&["man", "--out", "/proc/nothing"]), 3);
+        assert_eq!(code(&["doctor", "--listen", "192.0.2.1:7777"]), 1);
+        assert_eq!(code(&["doctor", "muster1:x"]), 2);
+        assert_eq!(code(&["doctor", "/nonexistent/run.toml"]), 3);
+        assert_eq!(code(&["join", "@/nonexistent/line"]), 3);
+        assert_eq!(code(&["run", "new", "--preset", "huge", "--data", "corpus", "--out", "x"]), 2);
     }
 }

@@ -6,6 +6,7 @@ mod calls;
 mod check;
 mod compute;
 mod conduct;
+pub mod doctor;
 mod exchange;
 pub mod leave;
 mod own;

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use muster_compute::{Device, Library, Path};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Name, parse_name};
 use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
+use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::process;
 use tracing_subscriber::EnvFilter;
 
@@ -36,7 +37,7 @@ struct VerifierCli {
 enum VerifierCommand {
     /// Become a verifier of a run: make keys and coins, fetch the run's files, be admitted.
     Enroll {
-        /// The line that `muster invite --role verifier` printed.
+        /// The line that `muster invite --role verifier` printed, or @FILE for a file that holds it.
         invitation: String,
         /// Where to keep keys, coins, text and journal; a folder named after the run if absent.
         #[arg(long)]
@@ -110,6 +111,10 @@ enum VerifierCommand {
         #[command(flatten)]
         replaying: Replaying,
     },
+    /// Print the script that completes these commands in a shell.
+    Completions(CompletionsArguments),
+    /// Write man pages of these commands.
+    Man(ManArguments),
 }
 
 /// Whether and where to show the run.
@@ -251,6 +256,15 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
         VerifierCommand::Replay { directory, replaying } => {
             let summary = replay::replay(&directory, &replaying)?;
             summary.lines().iter().for_each(|line| say(line));
+            Ok(0)
+        }
+        VerifierCommand::Completions(arguments) => {
+            say(arguments.script(VerifierCli::command()).trim_end());
+            Ok(0)
+        }
+        VerifierCommand::Man(arguments) => {
+            let pages = arguments.write(VerifierCli::command())?;
+            say(&format!("{pages} pages are in {}", arguments.out.display()));
             Ok(0)
         }
     }

@@ -44,7 +44,7 @@ pub struct Enrolled {
 /// # Errors
 /// [`Failure`].
 pub async fn enroll(invitation: &str, name: &Name, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
-    let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::usage(misuse.to_string()))?;
+    let ticket = muster_replica::invitation(invitation)?;
     let invited = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
     let invited =
         invited.map_err(|reject| Failure::usage(format!("the invitation is not valid: {reject}")))?;

@@ -3,16 +3,17 @@
 use std::future::Future;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::CommandFactory;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
-use muster_replica::{memory, process};
+use muster_replica::{invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
 use muster_view::serve::serve as serve_pages;
@@ -20,12 +21,13 @@ use muster_view::site::{Purpose, Site};
 use tokio::runtime::Runtime;
 
 use super::arguments::{
-    BenchArguments, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
-    HostArguments, InviteArguments, JoinArguments, MusterCommand, NewArguments, PackArguments, RunCommand,
-    ViewArguments,
+    BenchArguments, DataCommand, DoctorArguments, ExportArguments, GenerateArguments, GossipArguments,
+    HomeArguments, HostArguments, InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments,
+    PackArguments, RunCommand, ViewArguments,
 };
 use crate::exit::{Exit, Failure, Outcome};
 use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
+use crate::member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use crate::member::{self, End, Listen};
 use crate::organise::ask::Caller;
 use crate::organise::checkpoint::Checkpoint;
@@ -65,6 +67,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
         MusterCommand::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         MusterCommand::Generate(arguments) => generate_text(&arguments),
         MusterCommand::Bench(arguments) => measure(arguments),
+        MusterCommand::Doctor(arguments) => examine(arguments),
         #[cfg(feature = "rehearse")]
         MusterCommand::Rehearse(command) => {
             let drawn = std::io::stderr().is_terminal();
@@ -89,15 +92,48 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             say("you have left the run")?;
             Ok(Exit::Good)
         }
+        MusterCommand::Completions(arguments) => {
+            show(&arguments.script(MusterCli::command()))?;
+            Ok(Exit::Good)
+        }
+        MusterCommand::Man(arguments) => {
+            let pages = arguments.write(MusterCli::command())?;
+            say(&format!("{pages} pages are in {}", arguments.out.display()))?;
+            Ok(Exit::Good)
+        }
     }
+}
+
+/// The ticket, where an invitation is said in the place of a path.
+fn invited(run: &Path) -> Outcome<Option<Ticket>> {
+    run.to_str().filter(|said| is_invitation(said)).map(read_invitation).transpose()
+}
+
+fn examine(arguments: DoctorArguments) -> Outcome<Exit> {
+    let DoctorArguments { run, listen, home, leaves } = arguments;
+    let run = match run {
+        None => ExaminedRun::Any,
+        Some(path) => match invited(&path)? {
+            Some(ticket) => ExaminedRun::Invited(Box::new(ticket)),
+            None => ExaminedRun::At(path),
+        },
+    };
+    let data_dir = match &run {
+        ExaminedRun::At(folder) if folder.is_dir() && home.data_dir.is_none() => folder.clone(),
+        _ => data_dir(home)?,
+    };
+    let options = DoctorOptions { run, machine: leaves.machine(), data_dir, listen };
+    let examination = block_on(doctor(&options))??;
+    show(&examination.text())?;
+    Ok(if examination.is_good() { Exit::Good } else { Exit::Negative })
 }
 
 fn measure(arguments: BenchArguments) -> Outcome<Exit> {
     let BenchArguments { run, leaves, precision } = arguments;
     let workload = match run {
         None => Workload::Default,
-        Some(path) => match path.to_str().filter(|line| line.starts_with("muster1:")) {
-            Some(line) => Workload::Agreed(Box::new(block_on(agreed(&Ticket::from_line(line)?))??)),
+        Some(path) => match invited(&path)? {
+            Some(ticket) => Workload::Agreed(Box::new(block_on(agreed(&ticket))??)),
             None => Workload::At(path),
         },
     };
@@ -227,6 +263,7 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
 fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     let NewArguments {
         config,
+        preset,
         data,
         calibration: _,
         beyond_calibration,
@@ -244,10 +281,11 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         organiser_key: organiser_key.clone(),
         out: out.clone(),
     };
+    let written = preset.map(|preset| preset.write(config, data)).transpose()?;
     // Who hosts and computes elsewhere need not have the memory here.
     let available = if *elsewhere { None } else { memory::available() };
     let created = create_within(&options, available)?;
-    if created.wrote_config {
+    if created.wrote_config || written == Some(true) {
         say(&format!("{} did not exist: wrote it with every setting explained", config.display()))?;
     }
     let size = size::parameters(&created.manifest.model);
@@ -335,7 +373,7 @@ fn look(arguments: &ViewArguments) -> Outcome<Exit> {
 }
 
 fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
-    let ticket = Ticket::from_line(&arguments.invitation)?;
+    let ticket = read_invitation(&arguments.invitation)?;
     let data_dir = data_dir(arguments.home)?;
     if let Some(before) = crate::organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
         return Err(Failure::usage(format!(

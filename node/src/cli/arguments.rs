@@ -6,9 +6,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
+use muster_replica::manual::{CompletionsArguments, ManArguments};
 
 use crate::backend::BackendChoice;
 use crate::organise::ask::GRACE;
+use crate::organise::config::preset::Preset;
 use crate::organise::invite::parse_span;
 use crate::organise::pack::ROUTE_TOKENS;
 use crate::steward::CONNECTIONS;
@@ -81,6 +83,13 @@ Ctrl-C finishes the round and stops. The same command continues. `muster leave` 
   muster bench muster1:…          # the run of an invitation, which is not used up
   muster bench --backend tch --device cuda --precision bf16     # in a program built with --features tch")]
     Bench(BenchArguments),
+    /// Examine this machine: arithmetic, threads, memory, disk, clock, ports, the way to a steward.
+    #[command(after_help = "\
+Each line says what was found and, where something needs care, what to do next: exit code 1. It joins nothing.
+  muster doctor
+  muster doctor muster1:…                     # also the invitation, and whether its steward can be reached
+  muster doctor myrun/ --listen 0.0.0.0:7777  # before hosting")]
+    Doctor(DoctorArguments),
     #[cfg(feature = "rehearse")]
     #[command(flatten)]
     Rehearse(crate::rehearse::RehearseCommand),
@@ -117,6 +126,14 @@ stay valid.
     Id(HomeArguments),
     /// Leave the run for good.
     Leave(HomeArguments),
+    /// Print the script that completes these commands in a shell.
+    #[command(after_help = "\
+  muster completions bash > ~/.local/share/bash-completion/completions/muster")]
+    Completions(CompletionsArguments),
+    /// Write man pages of these commands.
+    #[command(after_help = "\
+  muster man --out ~/.local/share/man/man1")]
+    Man(ManArguments),
 }
 
 #[derive(Subcommand)]
@@ -160,6 +177,7 @@ pub(super) enum RunCommand {
     #[command(after_help = "\
 If the settings do not exist, a file with every setting explained is written there and used.
   muster run new --config run.toml --data corpus/ --out myrun/
+  muster run new --preset small --config run.toml --data corpus/ --out myrun/
   muster run new --config run.toml --data corpus/ --out myrun/ --organiser-key /media/stick/organiser.key
 With --init, the settings need not repeat what DIR/config.json says of the model, and must not contradict it.
   muster run export otherrun/ --out model/
@@ -183,6 +201,9 @@ pub(super) struct NewArguments {
     /// The settings.
     #[arg(long, value_name = "FILE", default_value = "run.toml")]
     pub(super) config: PathBuf,
+    /// Write settings of this size, instead of the default ones, where there are none yet.
+    #[arg(long, value_name = "SIZE", conflicts_with = "init")]
+    pub(super) preset: Option<Preset>,
     /// A corpus made by `muster data pack`.
     #[arg(long, value_name = "DIR")]
     pub(super) data: PathBuf,
@@ -342,6 +363,19 @@ pub(super) struct BenchArguments {
     pub(super) precision: Option<Precision>,
 }
 
+#[derive(Args)]
+pub(super) struct DoctorArguments {
+    /// An invitation, a run's folder, a member's data directory, or settings [default: none, only the machine].
+    pub(super) run: Option<PathBuf>,
+    /// Where you mean to listen [default: any port]. May be given several times.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) listen: Vec<String>,
+    #[command(flatten)]
+    pub(super) home: HomeArguments,
+    #[command(flatten)]
+    pub(super) leaves: LeafArguments,
+}
+
 /// How to compute, leaves included.
 #[derive(Args)]
 pub(super) struct LeafArguments {
@@ -415,7 +449,8 @@ impl From<RoleArgument> for Role {
 
 #[derive(Args)]
 pub(super) struct JoinArguments {
-    /// The line that the organiser gave you.
+    /// The line that the organiser gave you, or @FILE for a file that holds it: other users of this machine see the commands
+    /// that run.
     pub(super) invitation: String,
     #[command(flatten)]
     pub(super) home: HomeArguments,

@@ -182,7 +182,10 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
 }
 
 /// The manifest of a folder, or of settings with a made-up text.
-fn manifest(workload: &Workload) -> Outcome<Manifest> {
+///
+/// # Errors
+/// [`Failure`] naming a file that cannot be read, or a setting that is wrong.
+pub(super) fn manifest(workload: &Workload) -> Outcome<Manifest> {
     let read = |path: &Path| {
         std::fs::read(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))

@@ -2,7 +2,7 @@
 
 mod audit;
 mod commit;
-mod disk;
+pub(super) mod disk;
 mod driver;
 mod listen;
 mod prepare;

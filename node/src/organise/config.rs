@@ -9,6 +9,7 @@ pub mod experts;
 pub mod local;
 pub mod model;
 mod number;
+pub mod preset;
 pub mod rollback;
 mod section;
 pub mod timers;

@@ -229,6 +229,7 @@ mod tests {
 
     use super::*;
     use crate::exit::Exit;
+    use crate::organise::config::preset::Preset;
     use crate::organise::pack::{PackOptions, pack};
 
     fn corpus(directory: &Path) -> PathBuf {
@@ -287,6 +288,21 @@ mod tests {
         let second = create(&CreateOptions { out: at("other"), ..options }).unwrap();
         assert!(!second.wrote_config);
         assert_ne!(second.run, created.run, "the nonce makes runs differ");
+    }
+
+    #[test]
+    fn a_preset_is_written_once_and_never_over_other_settings() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let data = corpus(directory.path());
+        assert_eq!(Preset::Tiny.write(&at("run.toml"), &data), Ok(true));
+        assert_eq!(Preset::Tiny.write(&at("run.toml"), &data), Ok(false));
+        let refused = Preset::Small.write(&at("run.toml"), &data).unwrap_err();
+        assert!(refused.exit == Exit::Usage && refused.message.contains("--preset small"), "{refused}");
+        let (config, out) = (at("run.toml"), at("run"));
+        let options = CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out };
+        assert_eq!(create(&options).unwrap().manifest.admission.start_nodes, 2);
+        assert!(fs::read_to_string(at("run/run.toml")).unwrap().contains("# The preset \"tiny\""));
     }
 
     #[cfg(unix)]

@@ -14,11 +14,7 @@ const JOURNAL: &str = "journal.redb";
 /// Refuses a run that takes more disk than allowed.
 pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<(), JoinError> {
     let Some(most) = options.max_disk else { return Ok(()) };
-    let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
-    let files = manifest.data.all_bytes();
-    let need = files
-        .saturating_add(rounds.saturating_mul(round_bytes(manifest)))
-        .saturating_add(state_bytes(manifest).saturating_mul(1 + OFFERED));
+    let need = expected(manifest);
     if need > most {
         return Err(JoinError::Environment(format!(
             "this run takes about {} GiB of disk, --max-disk allows {}; allow more, or join another run",
@@ -27,6 +23,15 @@ pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<()
         )));
     }
     check_round(options, manifest)
+}
+
+/// Bytes that a member of a run takes, about.
+pub(in crate::member) fn expected(manifest: &Manifest) -> u64 {
+    let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
+    let files = manifest.data.all_bytes();
+    files
+        .saturating_add(rounds.saturating_mul(round_bytes(manifest)))
+        .saturating_add(state_bytes(manifest).saturating_mul(1 + OFFERED))
 }
 
 /// Refuses a round after which the member might use more disk than allowed.
@@ -63,7 +68,7 @@ fn state_bytes(manifest: &Manifest) -> u64 {
 }
 
 /// Bytes that a folder with all in it takes on the disk. What is removed meanwhile does not count.
-fn used(folder: &Path) -> u64 {
+pub(in crate::member) fn used(folder: &Path) -> u64 {
     let own = fs::metadata(folder).map_or(0, |about| taken(&about));
     let Ok(entries) = fs::read_dir(folder) else { return own };
     let size = |entry: fs::DirEntry| match entry.metadata() {

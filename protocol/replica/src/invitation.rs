@@ -1,0 +1,67 @@
+//! An invitation as a person gives it: the line itself, or a file that holds it.
+
+use std::fs::File;
+use std::io::Read;
+
+use muster_core::messages::enrol::Ticket;
+
+use crate::exit::{Failure, Outcome};
+
+/// What precedes the name of a file.
+const IN_FILE: char = '@';
+/// Most bytes that are read of such a file: several times the longest line.
+const MOST: u64 = 1 << 14;
+
+/// Whether this is meant as an invitation, and not as a path.
+pub fn is_invitation(said: &str) -> bool {
+    said.starts_with("muster1:") || said.starts_with(IN_FILE)
+}
+
+/// The ticket that somebody was given: `muster1:…`, or `@FILE`.
+///
+/// A line on the command line is visible to every user of the machine while the program runs, and whoever knows it may use
+/// it. A service has it in a file that nobody else reads.
+///
+/// # Errors
+/// [`Failure`]: the file cannot be read, or the line is no ticket or was damaged.
+pub fn invitation(said: &str) -> Outcome<Ticket> {
+    let Some(path) = said.strip_prefix(IN_FILE) else { return Ok(Ticket::from_line(said)?) };
+    let mut line = String::new();
+    let read = File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut line));
+    read.map_err(|error| {
+        Failure::environment(format!("{path}: the invitation in it cannot be read ({error})"))
+    })?;
+    Ticket::from_line(&line).map_err(|misuse| Failure::usage(format!("{path}: {misuse}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{Digest, MemberId, RunId};
+    use muster_core::messages::enrol::Addresses;
+
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_line_is_read_where_it_is_and_from_a_file() {
+        let (run, steward) = (RunId(Digest([1; 32])), MemberId([2; 32]));
+        let ticket = Ticket { run, steward, addresses: Addresses::default(), pass: None };
+        let line = ticket.to_line().to_string();
+        assert_eq!(invitation(&line).as_ref(), Ok(&ticket));
+        let path = std::env::temp_dir().join(format!("muster-invitation-{}", std::process::id()));
+        let said = format!("@{}", path.display());
+        assert_eq!(invitation(&said).map_err(|failure| failure.exit), Err(Exit::Environment));
+        std::fs::write(&path, format!("{line}\n")).expect("a file");
+        assert_eq!(invitation(&said), Ok(ticket));
+        std::fs::write(&path, "hello").expect("a file");
+        let failure = invitation(&said).expect_err("no ticket");
+        assert!(failure.exit == Exit::Usage && failure.message.contains(&path.display().to_string()));
+        std::fs::remove_file(&path).expect("it is there");
+    }
+
+    #[test]
+    fn a_path_is_told_apart() {
+        assert!(is_invitation("muster1:abc") && is_invitation("@/etc/muster/line"));
+        assert!(!is_invitation("myrun/") && !is_invitation("run.toml"));
+    }
+}
