@@ -99,7 +99,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let (mut driver, server) =
         assemble(recovered, endpoint.clone(), inbox, kept, report, options.keep_aggregates)?;
     driver.gossip = gossip;
-    let page = driver.show(&options).await?;
+    let (shown, page) = show::show(&options, &driver.journal, &driver.court).await?.unzip();
+    driver.shown = shown;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();

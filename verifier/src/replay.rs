@@ -2,6 +2,7 @@
 
 mod meter;
 mod page;
+mod summary;
 mod work;
 
 use std::ffi::OsString;
@@ -10,27 +11,15 @@ use std::path::{Path, PathBuf};
 use muster_core::ids::hex;
 use muster_core::manifest::Profile;
 use muster_core::messages::record::Body;
-use muster_replica::archive::{Archive, Plan, Replay, Replayed, Sample};
+use muster_replica::archive::{Archive, Plan, Replay, Sample};
 use muster_replica::exit::Failure;
 use muster_replica::memory;
 
 use crate::arguments::Replaying;
 use crate::output::say;
 use meter::Meter;
+use summary::Summary;
 use work::ReplayFolder;
-
-/// What a replay confirmed.
-pub struct Summary {
-    /// Rounds of the run.
-    rounds: u32,
-    /// Bans that follow from their evidence.
-    bans: usize,
-    /// Contributions recomputed, of how many that counted.
-    recomputed: (u64, u64),
-    sample: Option<Sample>,
-    /// Everything else.
-    replayed: Replayed,
-}
 
 /// Replays an archive; goes on where an earlier process stopped.
 ///
@@ -142,39 +131,4 @@ fn sample(replaying: &Replaying, kept: Option<Sample>) -> Result<Option<Sample>,
     let sample = kept.unwrap_or(sample);
     say(&format!("recomputing {share} of the contributions, drawn with --seed {}", hex(&sample.seed)));
     Ok(Some(sample))
-}
-
-impl Summary {
-    /// For people.
-    pub fn lines(&self) -> Vec<String> {
-        let (replayed, (recomputed, counted)) = (&self.replayed, self.recomputed);
-        let loss = |loss: Option<&f64>| loss.map_or("none".into(), |loss| format!("{loss:.4}"));
-        let how = match self.sample {
-            None => format!("{} rounds replayed, every record and every state agrees", self.rounds),
-            Some(_) => format!(
-                "{} rounds followed, every record and every state agrees; {recomputed} of {counted} contributions were drawn and \
-                 recomputed, the others taken as they were sealed",
-                self.rounds
-            ),
-        };
-        let mut lines = vec![
-            how,
-            format!("final state {:#}", replayed.root),
-            format!(
-                "loss {} in the first round, {} in the last; held-out {}",
-                loss(replayed.losses.first()),
-                loss(replayed.losses.last()),
-                loss(replayed.held_out_loss.as_ref())
-            ),
-            format!("{} bans confirmed by re-executing their evidence", self.bans),
-        ];
-        for bad in &replayed.bad {
-            let (round, member) = (bad.round, bad.member);
-            let left = bad
-                .factor
-                .map_or_else(String::new, |factor| format!("; the rule left it {:.1} %", 100.0 * factor));
-            lines.push(format!("round {round}: a false contribution of {member} counted{left}"));
-        }
-        lines
-    }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use muster_core::ids::Round;
 use muster_replica::measure_held_out;
+use muster_store::journal::Journal;
 use muster_view::serve::{Pages, serve};
 use muster_view::{Source, View};
 use serde_json::json;
 
-use super::driver::StewardDriver;
+use super::court::Court;
 use super::options::HostOptions;
 use super::report::LOG;
 use crate::exit::{Failure, Outcome};
@@ -22,33 +23,34 @@ pub(super) struct Shown {
     _pages: Pages,
 }
 
-impl StewardDriver {
-    /// Shows the run to browsers, if somebody wants to see it; returns where.
-    ///
-    /// # Errors
-    /// [`Failure`]: the address cannot be listened on.
-    pub(super) async fn show(&mut self, options: &HostOptions) -> Outcome<Option<String>> {
-        let Some(address) = &options.web else { return Ok(None) };
-        let source = Source::Own(self.journal.clone());
-        let view = View::start(self.court.manifest.clone(), source, Some(options.folder.clone()), None);
-        view.compare(self.court.dataset.clone());
-        let (replica, log) = (self.court.replica.clone(), options.folder.join(LOG));
-        let mut last = None;
-        view.measure(move || {
-            let (round, loss) = measure_held_out(&replica)?;
-            // For those who look at the folder later.
-            if last.replace(round) != Some(round)
-                && let Ok(mut log) = OpenOptions::new().append(true).open(&log)
-            {
-                let _ = log.write_all(event(round, loss).as_bytes());
-            }
-            Some((round, loss))
-        });
-        let pages = serve(view.clone(), address).await.map_err(Failure::environment)?;
-        let url = pages.url.clone();
-        self.shown = Some(Shown { view, _pages: pages });
-        Ok(Some(url))
-    }
+/// Shows a run to browsers, if somebody wants to see it; with where.
+///
+/// # Errors
+/// [`Failure`]: the address cannot be listened on.
+pub(super) async fn show(
+    options: &HostOptions,
+    journal: &Arc<Journal>,
+    court: &Court,
+) -> Outcome<Option<(Shown, String)>> {
+    let Some(address) = &options.web else { return Ok(None) };
+    let source = Source::Own(journal.clone());
+    let view = View::start(court.manifest.clone(), source, Some(options.folder.clone()), None);
+    view.compare(court.dataset.clone());
+    let (replica, log) = (court.replica.clone(), options.folder.join(LOG));
+    let mut last = None;
+    view.measure(move || {
+        let (round, loss) = measure_held_out(&replica)?;
+        // For those who look at the folder later.
+        if last.replace(round) != Some(round)
+            && let Ok(mut log) = OpenOptions::new().append(true).open(&log)
+        {
+            let _ = log.write_all(event(round, loss).as_bytes());
+        }
+        Some((round, loss))
+    });
+    let pages = serve(view.clone(), address).await.map_err(Failure::environment)?;
+    let url = pages.url.clone();
+    Ok(Some((Shown { view, _pages: pages }, url)))
 }
 
 fn event(round: Round, loss: f64) -> String {

@@ -13,7 +13,7 @@ use muster_view::site::charts::{CHARTS, chart};
 use muster_view::{Source, View};
 use serde_json::{Value, json};
 
-use super::Summary;
+use super::summary::Summary;
 
 /// Makes the folder of a report: before hours of work, not after.
 ///
