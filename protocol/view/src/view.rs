@@ -286,8 +286,9 @@ fn read(weak: &Weak<View>) {
     let mut caught_up = false;
     loop {
         let Some(view) = weak.upgrade() else { return };
-        if let Some(unread) = view.copy() {
-            view.write(|story| story.unread = Some(unread));
+        let unread = view.copy();
+        if unread.is_some() || view.is_there() && view.story().unread.is_some() {
+            view.write(|story| story.unread = unread);
         }
         let records = view.records(ledger.height(), RECORDS);
         let more = records.len() == RECORDS;
@@ -299,17 +300,16 @@ fn read(weak: &Weak<View>) {
         let batch = Batch { records, notices: std::mem::take(&mut *lock(&view.notices)), live };
         // What the log speaks of must have been read.
         let log = if more { None } else { log.as_mut() };
-        if view.take(&mut ledger, &batch, log).is_err() {
-            return;
+        let Ok(logged) = view.take(&mut ledger, &batch, log) else { return };
+        if more || logged {
+            continue;
         }
-        if !more && !caught_up && view.is_there() {
+        if !caught_up && view.is_there() {
             caught_up = true;
             view.write(|story| story.caught_up = true);
         }
         drop(view);
-        if !more {
-            thread::sleep(PAUSE);
-        }
+        thread::sleep(PAUSE);
     }
 }
 
@@ -336,7 +336,8 @@ struct Batch {
 struct Broken;
 
 impl View {
-    fn take(&self, ledger: &mut Ledger, batch: &Batch, log: Option<&mut LogReader>) -> Result<(), Broken> {
+    /// Takes in what came; whether there was something in the log, of which there may be more.
+    fn take(&self, ledger: &mut Ledger, batch: &Batch, log: Option<&mut LogReader>) -> Result<bool, Broken> {
         let Batch { records, notices, live } = batch;
         let now = live.then(unix_seconds);
         let mut broken = None;
@@ -357,7 +358,7 @@ impl View {
         }
         let logged = log.is_some_and(|log| log.step(&mut story));
         if story.caught_up && !logged && records.is_empty() && notices.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         story.stand(ledger);
         story.records = ledger.height().0;
@@ -368,7 +369,7 @@ impl View {
             story.known = known.max(story.records);
             story.broken = broken;
         });
-        if stop { Err(Broken) } else { Ok(()) }
+        if stop { Err(Broken) } else { Ok(logged) }
     }
 }
 
