@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use muster_view::story::DutyLine;
+
 use super::facts::{Facts, MemberFact, UNREPLAYED};
-use super::live::DutyFact;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Cheated rounds in one line.
@@ -111,7 +112,7 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
             None => "without a state".into(),
         };
         let duty = member.duty.as_ref().map(|duty| {
-            let DutyFact { rounds, coins, due, done, overdue, rechecks } = duty;
+            let DutyLine { rounds, coins, due, done, overdue, rechecks } = duty;
             let idle = if member.idled > 0 { format!("; sealed as idle {} times", member.idled) } else { String::new() };
             format!(
                 "showed {coins} of {rounds} coins, did {done} of {due} audits, left {overdue} undone, rechecked {rechecks}{idle}"
@@ -220,12 +221,12 @@ mod tests {
             leaves_counted: 8,
             row: None,
             idled: 0,
-            duty: (role == "verifier").then(|| DutyFact {
+            duty: (role == "verifier").then(|| DutyLine {
                 rounds: 9,
                 coins: 9,
                 due: 5,
                 done: 4,
-                ..DutyFact::default()
+                ..DutyLine::default()
             }),
             final_state_root: root,
         }

@@ -8,11 +8,12 @@ use muster_core::ids::{Digest, MemberId};
 use muster_core::messages::record::{Ban, Body};
 use muster_replica::archive::{Archive, Replayed};
 use muster_store::dataset::unigram_bigram;
+use muster_view::story::DutyLine;
 use serde::{Deserialize, Serialize};
 
 use super::cast::{Character, Player};
 use super::lie::Lie;
-use super::live::{DutyFact, Live, RewindFact, RoundFact};
+use super::live::{Live, RewindFact, RoundFact};
 use super::odds::{CERTAIN, Odds};
 use super::rehearsal::Rehearsal;
 use crate::exit::{Failure, Outcome};
@@ -71,7 +72,7 @@ pub(super) struct MemberFact {
     pub(super) leaves_counted: u64,
     /// A verifier's duties.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) duty: Option<DutyFact>,
+    pub(super) duty: Option<DutyLine>,
     /// The row of experts that it held last, in a run of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) row: Option<u16>,
@@ -371,7 +372,7 @@ impl MemberFact {
     fn of(
         player: &Player,
         leaves: &BTreeMap<MemberId, u64>,
-        duties: &BTreeMap<String, DutyFact>,
+        duties: &BTreeMap<String, DutyLine>,
     ) -> Outcome<Self> {
         let id = player.id().ok_or_else(|| {
             Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))

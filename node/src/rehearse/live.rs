@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use muster_view::story::DutyLine;
 use serde::{Deserialize, Serialize};
 
 use super::cast::Player;
@@ -33,23 +34,6 @@ pub(super) struct RewindFact {
     pub(super) next: u32,
 }
 
-/// The duties of a verifier, due and done, as the steward counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct DutyFact {
-    /// Rounds that it shared in.
-    pub(super) rounds: u64,
-    /// Node coins that it has shown.
-    pub(super) coins: u64,
-    /// Audits that were its own to do.
-    pub(super) due: u64,
-    /// Audits that it has given a verdict on.
-    pub(super) done: u64,
-    /// Coins and audits that it left undone.
-    pub(super) overdue: u64,
-    /// Verdicts of others that it has re-executed.
-    pub(super) rechecks: u64,
-}
-
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum LoggedEvent {
@@ -71,7 +55,7 @@ enum LoggedEvent {
     Rewind(RewindFact),
     Close {
         #[serde(default)]
-        duties: BTreeMap<String, DutyFact>,
+        duties: BTreeMap<String, DutyLine>,
     },
     #[serde(other)]
     Other,
@@ -102,7 +86,7 @@ pub(super) struct Live {
     /// Whether the run is over.
     pub(super) closed: bool,
     /// Duties of the verifiers by their ids, once the run is over.
-    pub(super) duties: BTreeMap<String, DutyFact>,
+    pub(super) duties: BTreeMap<String, DutyLine>,
     path: PathBuf,
     file: Option<BufReader<File>>,
     /// The beginning of a line that is still being written.

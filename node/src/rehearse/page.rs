@@ -73,10 +73,6 @@ fn document(facts: &Facts, drill: bool) -> Document {
     document
 }
 
-fn column(title: &'static str, numbers: bool) -> Column {
-    Column { title, numbers }
-}
-
 fn cheats(facts: &Facts) -> impl Iterator<Item = (&MemberFact, &AttackFact)> {
     facts.members.iter().filter_map(|member| Some((member, member.attack.as_ref()?)))
 }
@@ -110,15 +106,15 @@ fn attackers(facts: &Facts) -> Table {
     Table {
         id: "attackers",
         caption: "Attackers, with what the formula expects in brackets".into(),
-        head: vec![
-            column("Attacker", false),
-            column("Expected", false),
-            column("Banned", false),
-            column("Bad contributions (expected)", true),
-            column("Audits of them (expected)", true),
-            column("Counted", true),
-            column("The rule left", true),
-        ],
+        head: Column::all(&[
+            "Attacker",
+            "Expected",
+            "Banned",
+            "#Bad contributions (expected)",
+            "#Audits of them (expected)",
+            "#Counted",
+            "#The rule left",
+        ]),
         rows: cheats(facts).map(row).collect(),
         empty: "Nobody cheated.",
         pager: None,
@@ -148,14 +144,7 @@ fn members(facts: &Facts) -> Table {
     Table {
         id: "members",
         caption: "The steward and the members".into(),
-        head: vec![
-            column("Member", false),
-            column("As", false),
-            column("Leaves", true),
-            column("Share", true),
-            column("Ended", false),
-            column("Key", false),
-        ],
+        head: Column::all(&["Member", "As", "#Leaves", "#Share", "Ended", "Key"]),
         rows: facts.members.iter().map(row).collect(),
         empty: "",
         pager: None,
@@ -176,14 +165,14 @@ fn bans(facts: &Facts) -> Table {
     Table {
         id: "bans",
         caption: "Bans, with the command that re-executes each".into(),
-        head: vec![
-            column("Member", false),
-            column("Found", false),
-            column("Offence in round", true),
-            column("Out from round", true),
-            column("Found by", false),
-            column("Check it", false),
-        ],
+        head: Column::all(&[
+            "Member",
+            "Found",
+            "#Offence in round",
+            "#Out from round",
+            "Found by",
+            "Check it",
+        ]),
         rows: facts.bans.iter().map(row).collect(),
         empty: "Nobody was banned.",
         pager: None,

@@ -92,6 +92,17 @@ pub struct Column {
     pub numbers: bool,
 }
 
+impl Column {
+    /// Columns by their titles; those with `#` before it have numbers.
+    pub fn all(titles: &[&'static str]) -> Vec<Self> {
+        let column = |title: &&'static str| {
+            let number = title.strip_prefix('#');
+            Self { title: number.unwrap_or(title), numbers: number.is_some() }
+        };
+        titles.iter().map(column).collect()
+    }
+}
+
 /// A value in a table or of a fact.
 #[derive(Clone, Default)]
 pub struct Cell {

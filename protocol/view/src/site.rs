@@ -5,6 +5,7 @@
 pub mod charts;
 mod data;
 mod pages;
+mod records;
 mod tables;
 
 use std::collections::BTreeMap;

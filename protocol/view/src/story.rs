@@ -118,7 +118,7 @@ pub struct HarmLine {
 }
 
 /// A verifier's duty, as the steward counts it.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct DutyLine {
     /// Rounds in which it had one.
@@ -152,8 +152,8 @@ impl Story {
         let round = ledger.next_round().0;
         match &record.body {
             Body::Admit(enrol) => self.admit(enrol.claimed_signer(), height, ledger),
-            Body::Freeze(_) => self.current.stamp("freeze", now),
-            Body::Inputs(_) => self.current.stamp("inputs", now),
+            Body::Freeze(_) => self.current.frozen(now),
+            Body::Inputs(_) => self.current.exchanged(now),
             Body::Begin(_) => self.current = Phases::begun(now),
             Body::Outcome(outcome) => {
                 self.end_round(outcome.round, height, ledger, now);

@@ -293,8 +293,8 @@ fn read(weak: &Weak<View>) {
         let records = view.records(ledger.height(), RECORDS);
         let more = records.len() == RECORDS;
         // Whoever catches up takes in many rounds at once: none of them ended just now.
-        let ends = |record: &&Signed<Record>| {
-            matches!(record.verify(ledger.run()).map(|r| r.body.clone()), Ok(Body::Outcome(_)))
+        let ends = |signed: &&Signed<Record>| {
+            signed.verify(ledger.run()).is_ok_and(|record| matches!(record.body, Body::Outcome(_)))
         };
         let live = caught_up && view.is_prompt() && records.iter().filter(ends).count() <= 1;
         let batch = Batch { records, notices: std::mem::take(&mut *lock(&view.notices)), live };

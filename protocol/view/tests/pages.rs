@@ -259,6 +259,18 @@ fn lists_are_cut_into_pages() {
 }
 
 #[test]
+fn a_round_in_which_nobody_counted_has_no_loss() {
+    let mut story = story();
+    (story.rounds[7].leaves, story.rounds[7].loss) = (0, 0.0);
+    story.rounds[7].counted.clear();
+    let site = Site::new(View::told(manifest(), story), Purpose::Live);
+    let text = |path: &str| String::from_utf8(site.page(path, "").unwrap().body.to_vec()).unwrap();
+    let csv = text("data/loss.csv");
+    assert!(csv.contains("\n6,3") && csv.contains("\n8,3") && !csv.contains("\n7,"), "{csv}");
+    assert!(!text("rounds-2.html").contains("0.0000"));
+}
+
+#[test]
 fn pages_are_written_to_files() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("site");

@@ -98,14 +98,13 @@ fn document(archive: &Archive, summary: &Summary) -> Document {
         let left = bad.factor.map_or_else(|| "–".into(), |factor| format!("{:.1} %", 100.0 * factor));
         vec![Cell::of(format!("{:#}", bad.member)).looking("code"), Cell::of(bad.round), Cell::of(left)]
     };
-    let column = |title, numbers| Column { title, numbers };
     document.table(
         "False contributions that counted",
         Table {
             id: "cheating",
             caption: "False contributions of convicts that counted, and what the robust rule left of them"
                 .into(),
-            head: vec![column("Member", false), column("Round", true), column("The rule left", true)],
+            head: Column::all(&["Member", "#Round", "#The rule left"]),
             rows: summary.replayed.bad.iter().map(row).collect(),
             empty: "None.",
             pager: None,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_core::messages::enrol::Ticket;
+use time::UtcDateTime;
 
 use super::finding::Finding;
 use crate::organise::invite::now;
@@ -86,17 +87,10 @@ fn usable(role: &str, expires: u64, now: u64) -> Finding {
 
 /// Seconds since 1970 as people read them.
 fn utc(seconds: u64) -> String {
-    let (minutes, days) = (seconds / 60 % 1440, seconds / DAY);
-    // Years begin in March, so that a leap day is the last of its year: 400 of these have 146,097 days.
-    let days = days.saturating_add(719_468);
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) =
-        if month < 10 { (era * 400 + year, month + 3) } else { (era * 400 + year + 1, month - 9) };
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+    let date = i64::try_from(seconds).ok().and_then(|seconds| UtcDateTime::from_unix_timestamp(seconds).ok());
+    let Some(date) = date else { return "beyond the calendar".into() };
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", date.hour(), date.minute())
 }
 
 /// A decimal number, while this is compiled.

@@ -42,7 +42,7 @@ fn named(name: &str, points: Vec<(f64, f64)>) -> Option<Series> {
 }
 
 fn loss(story: &Story) -> Plot {
-    let training = named("training", by_round(story, |line| (line.committed > 0).then_some(line.loss)));
+    let training = named("training", by_round(story, |line| (line.leaves > 0).then_some(line.loss)));
     let held = story.held_out.iter().map(|(round, loss)| (f64::from(*round), *loss)).collect();
     let levels = story.baselines.map(|baselines| {
         vec![("unigram model".to_owned(), baselines.unigram), ("bigram model".to_owned(), baselines.bigram)]
@@ -169,8 +169,7 @@ fn audits(story: &Story) -> Plot {
 
 /// The mean of the last rounds' losses, and of those before them.
 pub(super) fn recent_loss(story: &Story) -> Option<(f64, Option<f64>)> {
-    let losses: Vec<f64> =
-        story.rounds.iter().filter(|line| line.committed > 0).map(|line| line.loss).collect();
+    let losses: Vec<f64> = story.rounds.iter().filter(|line| line.leaves > 0).map(|line| line.loss).collect();
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     let last = losses.len().checked_sub(SMOOTH.min(losses.len())).filter(|_| !losses.is_empty())?;
     let before = last.checked_sub(SMOOTH).map(|from| mean(&losses[from..last]));

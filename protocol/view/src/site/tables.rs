@@ -6,15 +6,6 @@ use crate::story::{AuditState, AuditedBy, BanLine, Happening, MemberLine, RoundL
 
 use super::{Purpose, ROWS, Site};
 
-/// Columns by their titles; those with `#` before them have numbers.
-pub(super) fn columns(titles: &[&'static str]) -> Vec<Column> {
-    let column = |title: &&'static str| match title.strip_prefix('#') {
-        Some(title) => Column { title, numbers: true },
-        None => Column { title, numbers: false },
-    };
-    titles.iter().map(column).collect()
-}
-
 /// The rows of one page of a list, and the way to the others. The list's name may end with `-N`.
 pub(super) fn paged<T>(list: &str, page: usize, all: Vec<T>) -> (Vec<T>, Option<Pager>) {
     let (rows, pages) = (all.len(), all.len().div_ceil(ROWS).max(1));
@@ -83,7 +74,7 @@ impl Site {
                     Cell::of(line.round)
                 },
                 self.record_cell(line.height),
-                Cell::of(if line.committed > 0 { format!("{:.4}", line.loss) } else { "–".into() }),
+                Cell::of(if line.leaves > 0 { format!("{:.4}", line.loss) } else { "–".into() }),
                 Cell::of(format!("{} of {}", line.committed, line.seats)),
                 Cell::of(line.leaves),
                 match line.lost {
@@ -98,7 +89,7 @@ impl Site {
         Table {
             id: "rounds",
             caption: "Ended rounds, newest first".into(),
-            head: columns(&[
+            head: Column::all(&[
                 "#Round",
                 "#Record",
                 "#Loss",
@@ -138,7 +129,7 @@ impl Site {
         Table {
             id: "members",
             caption: "Members, in the order in which they were admitted".into(),
-            head: columns(&[
+            head: Column::all(&[
                 "Member",
                 "Role",
                 "Standing",
@@ -173,7 +164,7 @@ impl Site {
         Table {
             id: "audits",
             caption: "Audits, newest first".into(),
-            head: columns(&["#Round", "Member", "Verifier", "State", "Why"]),
+            head: Column::all(&["#Round", "Member", "Verifier", "State", "Why"]),
             rows: audits.iter().map(row).collect(),
             empty: "No audit was asked for yet.",
             pager,
@@ -197,7 +188,7 @@ impl Site {
         Table {
             id: "bans",
             caption: "Bans, newest first".into(),
-            head: columns(&[
+            head: Column::all(&[
                 "#Record",
                 "Member",
                 "Found",
@@ -224,7 +215,7 @@ impl Site {
         Table {
             id: "happenings",
             caption: "What else happened, newest first".into(),
-            head: columns(&["#Round", "#Record", "Member", "What"]),
+            head: Column::all(&["#Round", "#Record", "Member", "What"]),
             rows: happenings.iter().map(row).collect(),
             empty: "Nothing out of the ordinary.",
             pager: None,

@@ -24,7 +24,7 @@ pub struct RoundLine {
     pub leaves: u64,
     /// Tokens of these leaves.
     pub tokens: u64,
-    /// Mean loss over the leaves that counted, in nats a token, as the members claim it.
+    /// Mean loss over the leaves that counted, in nats a token, as the members claim it; 0 where none counted.
     pub loss: f64,
     /// Parts, and how many of them were left out.
     pub parts: u32,
@@ -122,15 +122,22 @@ impl Phases {
     }
 
     /// The first stamp of a kind counts: a second Inputs is of another try.
-    pub(super) fn stamp(&mut self, what: &str, now: Option<f64>) {
-        let since = now.zip(self.began).map(|(now, began)| now - began);
-        let place = if what == "freeze" { &mut self.freeze } else { &mut self.inputs };
-        *place = place.or(since);
+    pub(super) fn frozen(&mut self, now: Option<f64>) {
+        self.freeze = self.freeze.or(self.since(now));
+    }
+
+    /// Likewise.
+    pub(super) fn exchanged(&mut self, now: Option<f64>) {
+        self.inputs = self.inputs.or(self.since(now));
     }
 
     pub(super) fn ended(mut self, now: Option<f64>) -> Self {
-        self.seconds = now.zip(self.began).map(|(now, began)| now - began);
+        self.seconds = self.since(now);
         self
+    }
+
+    fn since(&self, now: Option<f64>) -> Option<f64> {
+        now.zip(self.began).map(|(now, began)| now - began)
     }
 
     /// Seconds of computing, exchanging, and reducing and applying, where all are known.
