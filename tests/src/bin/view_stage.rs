@@ -28,11 +28,6 @@ fn story() -> Story {
     let mut story = Story::default();
     (story.stage, story.waits, story.closed) = ("over", "The run is over.".into(), true);
     story.enlist((0..MEMBERS).map(member).collect());
-    let id = |number: u32| {
-        let mut id = [0; 32];
-        id[..4].copy_from_slice(&number.to_be_bytes());
-        MemberId(id)
-    };
     let audits = (0..AUDITS).map(|number| (Round(number / 12), id(number % MEMBERS), id(64 * (number % 64))));
     story.audits.enlist(audits);
     story.rounds = (0..ROUNDS).map(round).collect();
@@ -46,15 +41,19 @@ fn story() -> Story {
     story
 }
 
-fn member(number: u32) -> MemberLine {
+fn id(number: u32) -> MemberId {
     let mut id = [0; 32];
     id[..4].copy_from_slice(&number.to_be_bytes());
-    let id = MemberId(id);
+    MemberId(id)
+}
+
+fn member(number: u32) -> MemberLine {
+    let id = id(number);
     MemberLine {
         id: format!("{id:#}"),
         short: id.to_string(),
         name: format!("member {number}"),
-        role: if number % 64 == 0 { "verifier" } else { "node" },
+        role: if number.is_multiple_of(64) { "verifier" } else { "node" },
         admitted: number.into(),
         inviter: None,
         depth: 0,
