@@ -86,7 +86,8 @@ const CORE_LAYERS: &[&[&str]] = &[
 
 /// Layers of the node: nothing honest names the rehearsal, and steward and member do not see each other.
 const NODE_LAYERS: &[&[&str]] = &[
-    &["address", "backend", "intake", "progress"],
+    &["address", "backend", "intake", "show"],
+    &["progress"],
     &["organise"],
     &["steward", "member"],
     &["rehearse"],

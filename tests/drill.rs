@@ -5,6 +5,7 @@ use std::fs;
 
 use e2e::processes::Run;
 use e2e::programs;
+use e2e::schema;
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
 use muster_replica::archive::Archive;
@@ -77,49 +78,11 @@ fn reported(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (Strin
     assert_eq!(code, 0, "{output}");
     let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
     let report = serde_json::from_str(&report).expect("JSON");
-    fits(&report, &schema(), "report");
+    schema::check("rehearsal", &report);
     let page = fs::read_to_string(run.path("drill/report.html")).expect("a page");
     assert!(page.contains("<svg") && page.contains("Attackers") && !page.contains("<script"), "{page}");
     assert!(run.path("drill/data/loss.csv").exists());
     (output, report)
-}
-
-/// What `spec/` says of a report.
-fn schema() -> serde_json::Value {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("spec/report.schema.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("the schema")).expect("JSON")
-}
-
-/// Whether a value is as a schema says, in the words that ours uses.
-fn fits(value: &serde_json::Value, schema: &serde_json::Value, at: &str) {
-    use serde_json::Value;
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    let allowed = |word: &Value| word == kind || (word == "number" && kind == "integer");
-    let types = &schema["type"];
-    let good = types.as_array().map_or_else(|| allowed(types), |types| types.iter().any(allowed));
-    assert!(good, "{at} is {kind}, not {types}");
-    if let Value::Array(items) = value {
-        items.iter().for_each(|item| fits(item, &schema["items"], &format!("{at}[]")));
-    }
-    if let Value::Object(fields) = value {
-        for (name, field) in fields {
-            let known =
-                schema["properties"].get(name).unwrap_or_else(|| panic!("{at}.{name} is not in the schema"));
-            fits(field, known, &format!("{at}.{name}"));
-        }
-        let required = schema["required"].as_array().expect("a list");
-        required
-            .iter()
-            .for_each(|name| assert!(fields.contains_key(name.as_str().unwrap_or_default()), "{at}: {name}"));
-    }
 }
 
 /// A drill at a run's settings: its exit code, and what it printed.
@@ -344,4 +307,34 @@ fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
         "{output}"
     );
+}
+
+/// The same drill at two shares of audits: one report for each, and one that compares them.
+#[test]
+fn a_sweep_compares_values_of_a_setting() {
+    let run = Run::waiting(programs!(), SETTINGS, 1);
+    let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("sweep"));
+    let asked =
+        ["drill", "--config", &config, "--text", &text, "--nodes", "7", "--rounds", "12", "--from", "2"];
+    let sweep = ["--attack", "flip", "--sweep", "audit.share=0.5,1.0", "--out", &out];
+    let (code, output) = run.muster(&[&asked[..], &sweep].concat());
+    assert_eq!(code, 0, "{output}");
+    let read = |name: &str| fs::read_to_string(run.path("sweep").join(name)).expect("a file");
+    let report: serde_json::Value = serde_json::from_str(&read("report.json")).expect("JSON");
+    schema::check("sweep", &report);
+    let points = report["points"].as_array().expect("points");
+    assert_eq!((points.len(), &points[1]["banned"], &points[1]["recomputed"]), (2, &1.into(), &0.5.into()));
+    for point in points {
+        let folder = point["folder"].as_str().expect("a folder");
+        let drill: serde_json::Value =
+            serde_json::from_str(&read(&format!("{folder}/report.json"))).expect("JSON");
+        schema::check("rehearsal", &drill);
+    }
+    let page = read("report.html");
+    assert!(page.contains("share-0.5/report.html") && page.matches("<svg").count() == 4, "{page}");
+    assert!(read("data/price.csv").starts_with("audit.share,recomputed\n0.5,25\n1,50\n"));
+    // What is wrong is said before anything is played.
+    let wrong = ["--sweep", "audit.shares=0.5,1.0", "--out", &out];
+    let (code, output) = run.muster(&[&asked[..], &wrong].concat());
+    assert!(code == 2 && output.contains("shares"), "{code} {output}");
 }

@@ -1,13 +1,19 @@
-//! The web pages of real runs: steward, node and verifier show the run while it goes on, and a folder shows it afterwards.
+//! What people see of real runs: steward, node and verifier show the run as web pages while it goes on, a folder shows it
+//! afterwards, and a board has the whole terminal.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use e2e::processes::{Process, Run, wait_for};
 use e2e::programs;
 use e2e::settings::Settings;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 
 /// The address of the pages that a program says it serves.
@@ -120,4 +126,97 @@ fn a_page_that_cannot_be_served_is_said_at_once() {
     assert!(code == 3 && output.contains("manifest.bin"), "{code} {output}");
     let (code, output) = run.muster(&["join", "muster1:x", "--name", "<b>"]);
     assert!(code == 2 && output.contains("a name has at most 32 ASCII letters"), "{code} {output}");
+}
+
+/// A terminal for a program: what it has written there so far, and the side that a person sits at.
+fn terminal(rows: u16, columns: u16) -> (File, File, Arc<Mutex<Vec<u8>>>) {
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&person).and_then(|()| unlockpt(&person)).expect("a terminal of our own");
+    let name = ptsname(&person, Vec::new()).expect("its name").into_string().expect("UTF-8");
+    let program = File::options().read(true).write(true).open(name).expect("its other side");
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&program, size).expect("a size");
+    let person = File::from(person);
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let (mut screen, shared) = (person.try_clone().expect("a handle"), written.clone());
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            shared.lock().expect("a screen").extend_from_slice(&bytes[..count]);
+        }
+    });
+    (person, program, written)
+}
+
+/// What a terminal shows after these bytes, which move the cursor and write characters.
+fn screen(bytes: &[u8]) -> String {
+    const COLUMNS: usize = 300;
+    let mut rows = vec![vec![' '; COLUMNS]; 100];
+    let (mut row, mut column) = (0, 0);
+    let text = String::from_utf8_lossy(bytes);
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        if character != '\u{1b}' {
+            rows[row][column] = character;
+            column = (column + 1).min(COLUMNS - 1);
+            continue;
+        }
+        let sequence: String = rest.by_ref().skip(1).take_while(|c| !c.is_ascii_alphabetic()).collect();
+        // Of all sequences, moves alone end with H; others have no two numbers, or lead to places where nothing is written.
+        if let Some((to_row, to_column)) = sequence.split_once(';')
+            && let (Ok(to_row), Ok(to_column)) = (to_row.parse::<usize>(), to_column.parse::<usize>())
+        {
+            (row, column) = (to_row.clamp(1, 100) - 1, to_column.clamp(1, COLUMNS) - 1);
+        }
+    }
+    rows.into_iter().map(|row| row.into_iter().collect::<String>() + "\n").collect()
+}
+
+/// A program that does not outlive the test.
+struct Guarded(std::process::Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_board_has_the_terminal_until_a_key_gives_it_back() {
+    let settings = Settings { rounds: 400, nodes: 2, verifiers: 0, ..Settings::default() };
+    let run = Run::new(programs!(), &settings);
+    let (mut person, program, written) = terminal(30, 100);
+    let stdio = || Stdio::from(program.try_clone().expect("a handle"));
+    let host = Command::new(programs!().muster)
+        .args(["host", &run.at("run"), "--listen", "127.0.0.1:0", "--board"])
+        .env("TERM", "xterm-256color")
+        .env("NO_COLOR", "1")
+        .stdin(stdio())
+        .stdout(stdio())
+        .stderr(stdio())
+        .spawn()
+        .expect("a program");
+    let mut host = Guarded(host);
+    let written = || written.lock().expect("a screen").clone();
+    let wrote = |words: &str| String::from_utf8_lossy(&written()).contains(words);
+    let shows = |words: &str| screen(&written()).contains(words);
+    wait_for("an address", || run.path("run/address").exists());
+    let nodes = run.invite("node", 2);
+    let _members = [run.join("ada", &nodes, &["--name", "Ada L."]), run.join("bob", &nodes, &[])];
+    wait_for("a screen of its own", || wrote("\u{1b}[?1049h"));
+    for words in ["hosting · computing", "What happens", "Ada L. · ", "round 3/400", "q or Ctrl-C"] {
+        wait_for(words, || shows(words));
+    }
+    assert!(!wrote("\u{1b}[38;5;") && !wrote("\u{1b}[36m"), "colour, which nobody wants");
+    person.write_all(b"q").expect("a key");
+    wait_for("an answer to the key", || shows("stopping when"));
+    wait_for("its end", || host.0.try_wait().expect("a child").is_some());
+    assert_eq!(host.0.wait().expect("a child").code(), Some(130));
+    wait_for("its last words", || wrote("\u{1b}[?1049l") && wrote("stopped; start again to go on"));
+    let modes = tcgetattr(&program).expect("its modes").local_modes;
+    assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
+    // Where there is none, it is said.
+    let (code, output) = run.muster(&["host", &run.at("run"), "--board"]);
+    assert!(code == 2 && output.contains("--board needs a terminal"), "{code} {output}");
 }

@@ -9,6 +9,8 @@ use std::io::IsTerminal;
 
 use clap::Parser;
 
+use crate::show::board::wants_colour;
+use crate::show::lines::LogWriter;
 use arguments::MusterCli;
 
 /// Carries out the command in these arguments, the first being the program's name, and returns the exit code.
@@ -37,9 +39,9 @@ pub fn log_to_stderr(verbose: u8) {
         "warn,libp2p=error,muster_node={level},muster_net={level},muster_replica={level},muster_roles={level},muster_store={level},muster_verifier={level}"
     );
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
-    let stderr = std::io::stderr;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(verbose > 0);
-    let _ = log.with_ansi(stderr().is_terminal()).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(verbose > 0);
+    let colour = std::io::stderr().is_terminal() && wants_colour();
+    let _ = log.with_writer(|| LogWriter).with_ansi(colour).try_init();
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, FollowError};
 use muster_store::error::StoreError;
 
+use crate::show::ShowOptions;
 pub use compute::{Assignment, LeafSum, Recipe, Spares, Summed, rows_of};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct};
 pub use session::{join, join_as};
@@ -42,8 +43,8 @@ pub struct JoinOptions {
     pub listen: Listen,
     /// What to tell others to dial, instead of the address listened on.
     pub advertise: Option<String>,
-    /// Where to show the run to browsers; none for nowhere.
-    pub web: Option<String>,
+    /// How to show the run.
+    pub show: ShowOptions,
     /// Where to gossip; `None` for a membership without gossip.
     pub gossip: Option<Settings>,
     /// What computes.

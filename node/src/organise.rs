@@ -6,6 +6,7 @@ pub mod config;
 pub mod create;
 pub mod export;
 pub mod generate;
+pub mod gguf;
 pub mod given;
 mod hugging_face;
 pub mod invite;

@@ -6,6 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::enrol::Role;
 
+use crate::show::board::give_back;
+
 /// Bars or lines on standard error.
 pub struct ProgressDisplay {
     rounds: ProgressBar,
@@ -106,12 +108,17 @@ pub async fn interrupted() {
     // Looked at once, so that it listens before anybody is told of the first.
     tokio::select! {
         biased;
-        _ = &mut second => std::process::exit(130),
+        _ = &mut second => end(),
         () = std::future::ready(()) => {}
     }
     tokio::spawn(async {
         if second.await.is_ok() {
-            std::process::exit(130);
+            end();
         }
     });
+}
+
+fn end() -> ! {
+    give_back();
+    std::process::exit(130);
 }

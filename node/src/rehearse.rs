@@ -22,6 +22,8 @@ mod role;
 mod sample;
 mod share;
 mod stage;
+mod sweep;
+mod swept;
 mod workspace;
 
 use clap::{Subcommand, ValueEnum};
@@ -74,6 +76,7 @@ fn attacks_help() -> String {
 Plays a run with your settings on this machine, every member a process of its own, and reports what was caught. Times
 and harm depend on audit.*, aggregation.* and the number of nodes, not on the size of the model: a small one will do.
   muster drill --config run.toml --attack flip:2 one-leaf:10% --nodes 10 --rounds 60
+  muster drill --config run.toml --attack flip --sweep audit.share=0.05,0.1,0.2 --out sweep/
 
 Exit code 1: an attack got away that these settings should have caught, or an honest member was banned.
 
@@ -126,6 +129,9 @@ fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> O
 
 /// Plays a drill, and says before it starts what is to be expected.
 fn drill(options: &DrillOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
+    if let (Some(sweep), Some(out)) = (&options.sweep, &options.out) {
+        return sweep::run(sweep, out, options, drawn, say);
+    }
     let rehearsal = Rehearsal::of(options)?;
     say(&rehearsal.odds()?.text(&rehearsal.attackers, &rehearsal.liars));
     say("\n");
@@ -167,6 +173,7 @@ mod tests {
             from: 5,
             text: Vec::new(),
             out: None,
+            sweep: None,
             web: None,
             seed: 0,
             backend: BackendChoice::default(),

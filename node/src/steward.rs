@@ -50,6 +50,7 @@ pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
+use crate::show::board::Seen;
 use board::Board;
 use court::{Court, HOARD, SHOWING};
 use driver::{Inbound, QUEUE, Questions, StewardDriver, StopHearings};
@@ -99,8 +100,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let (mut driver, server) =
         assemble(recovered, endpoint.clone(), inbox, kept, report, options.keep_aggregates)?;
     driver.gossip = gossip;
-    let (shown, page) = show::show(&options, &driver.journal, &driver.court).await?.unzip();
-    driver.shown = shown;
+    driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
@@ -121,7 +121,12 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         let _ = sender.send(Inbound::Input(StewardInput::Interrupt)).await;
         std::future::pending::<()>().await;
     });
-    ready(&Ready { run, addresses: listening.addresses, page });
+    let page = driver.shown.as_ref().and_then(|shown| shown.page()).map(str::to_owned);
+    ready(&Ready { run, addresses: listening.addresses.clone(), page });
+    if let Some(shown) = driver.shown.as_mut().filter(|_| options.show.board) {
+        let seen = Seen { doing: "hosting", addresses: listening.addresses, page: None };
+        shown.open_board(seen).map_err(Failure::environment)?;
+    }
     let ending = driver.run().await;
     drop(stop);
     servers.shutdown().await;

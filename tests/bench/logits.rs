@@ -2,7 +2,7 @@
 //! tokens, each line of the output what the model reads of it and says about it, in JSON.
 //!
 //! `bench-logits SETTINGS FOLDER`: the model that a run with these settings begins with, its gains and biases moved
-//! away from 1 and 0, goes into the new folder as `muster run export` writes it.
+//! away from 1 and 0, goes into the new folder as `muster run export` writes it; a decoder also as `model.gguf`.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use muster_core::state::{Arithmetic, State};
 use muster_node::organise::checkpoint::Checkpoint;
 use muster_node::organise::config::{Makers, Settings};
 use muster_node::organise::export::export;
+use muster_node::organise::gguf::export_gguf;
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -47,6 +48,9 @@ fn serve() -> Result<(), Failure> {
     let state = State::initial(&Layout::of_run(&manifest), parameters);
     let checkpoint = Checkpoint { manifest, round: Round(0), state, folder: PathBuf::new() };
     export(&checkpoint, None, &folder)?;
+    if matches!(checkpoint.manifest.model.family, Family::Decoder(_)) {
+        export_gguf(&checkpoint, &folder.join("model.gguf"))?;
+    }
     for line in std::io::stdin().lock().lines() {
         let tokens: Result<Vec<u32>, _> = line?.split_whitespace().map(str::parse).collect();
         println!("{}", answer(&mut exact, &checkpoint, &tokens?));

@@ -7,7 +7,8 @@
 `bench-logits` exports a model whose gains and biases are moved away from 1 and 0, as `muster run export` does, and
 says what it makes of a window. The export must give every parameter that the class wants and no other; the largest
 difference of a logit must not be above 1e-4, where logits have a spread of about 1. Beside it the difference between
-the class's own f32 and f64.
+the class's own f32 and f64. Of a decoder, `transformers` also reads the GGUF file that `--gguf` writes: its logits must
+be as near.
 
 Then the other way: `transformers` saves models of its own making, `muster run new --init` begins runs with them, and
 what `muster run export` makes of a run that nobody has trained yet gives the same logits.
@@ -23,7 +24,7 @@ import tempfile
 
 import environment
 
-environment.enter("numpy", "torch", "transformers")
+environment.enter("numpy", "torch", "transformers", "gguf")
 
 import torch
 import transformers
@@ -91,8 +92,16 @@ def load(folder, kind):
     return model.eval()
 
 
+def load_gguf(file):
+    """The decoder of a GGUF file, as `transformers` reads it, in f64."""
+    model = transformers.LlamaForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, torch_dtype=torch.float32, attn_implementation="eager")
+    return model.double().eval()
+
+
 def compare(program, shape):
-    """Largest differences of a logit: of ours from the class's f64, and of its f32 from that; and the spread."""
+    """Largest differences of a logit: of ours from the class's f64, of its f32 and of the GGUF file from that; and the
+    spread."""
     with tempfile.TemporaryDirectory() as place:
         settings, folder = pathlib.Path(place) / "run.toml", pathlib.Path(place) / "model"
         settings.write_text(settings_of(shape))
@@ -103,8 +112,10 @@ def compare(program, shape):
         with torch.no_grad():
             double, single = (load(folder, kind)(inputs).logits[0, places].double()
                               for kind in (torch.float64, torch.float32))
+            file = folder / "model.gguf"
+            other = load_gguf(file)(inputs).logits[0, places].double() if file.exists() else double
     ours = torch.tensor(answer["logits"], dtype=torch.float64)
-    return [(found - double).abs().max().item() for found in (ours, single)] + [double.std().item()]
+    return [(found - double).abs().max().item() for found in (ours, single, other)] + [double.std().item()]
 
 
 def begin(program, kind, config):
@@ -142,12 +153,12 @@ def main():
     program = arguments.program or environment.build("bench-logits")
     transformers.logging.set_verbosity_error()
     passed = True
-    print(f"{'largest difference of a logit':24} {'ours':>9} {'theirs':>9}   spread")
+    print(f"{'largest difference of a logit':24} {'ours':>9} {'theirs':>9} {'gguf':>9}   spread")
     for name in arguments.models:
-        ours, theirs, spread = compare(program, {**COMMON, **MODELS[name]})
-        good = ours <= LIMIT  # So written, a NaN is not good.
+        ours, theirs, gguf, spread = compare(program, {**COMMON, **MODELS[name]})
+        good = ours <= LIMIT and gguf <= LIMIT  # So written, a NaN is not good.
         passed &= good
-        print(f"  {name:22} {ours:9.2e} {theirs:9.2e} {spread:8.3f}{'' if good else f'  ABOVE {LIMIT}'}")
+        print(f"  {name:22} {ours:9.2e} {theirs:9.2e} {gguf:9.2e} {spread:8.3f}{'' if good else f'  ABOVE {LIMIT}'}")
     program = environment.build("muster")
     print("begun with what transformers saved")
     for name, (kind, config) in SAVED.items():

@@ -9,6 +9,8 @@ pub mod kept;
 pub mod oracle;
 pub mod parallel;
 pub mod processes;
+pub mod schema;
 pub mod settings;
 pub mod sim;
 pub mod timed;
+pub mod told;

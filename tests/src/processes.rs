@@ -391,9 +391,14 @@ impl Run {
         assert!(output.contains(&root) || output.contains(&root[..16]), "{output}");
     }
 
-    /// Replays the archive: exit code and output.
+    /// Replays the archive: exit code and output. A report of a good one is as the spec says.
     pub fn replay(&self) -> (i32, String) {
-        self.verifier(&["replay", &self.at("run")])
+        let done = self.verifier(&["replay", &self.at("run"), "--report", &self.at("replayed")]);
+        if done.0 == 0 {
+            let report = fs::read_to_string(self.path("replayed/report.json")).expect("a report");
+            crate::schema::check("replay", &serde_json::from_str(&report).expect("JSON"));
+        }
+        done
     }
 }
 

@@ -31,9 +31,10 @@ use crate::member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use crate::member::{self, End, Listen};
 use crate::organise::ask::Caller;
 use crate::organise::checkpoint::Checkpoint;
-use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
+use crate::organise::create::{CalibrationFile, CreateOptions, create_within, vacant};
 use crate::organise::export::{Exported, export};
 use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
+use crate::organise::gguf::export_gguf;
 use crate::organise::invite::InviteOptions;
 use crate::organise::look::looked_at;
 use crate::organise::members::{agreed, close_tree, invitation, members};
@@ -146,9 +147,17 @@ fn measure(arguments: BenchArguments) -> Outcome<Exit> {
 fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
     let mut exact = Exact::new(1, None)?;
     let checkpoint = Checkpoint::open(&arguments.folder, arguments.round, &mut exact)?;
-    let exported = export(&checkpoint, arguments.row.map(Row), &arguments.out)?;
     let model = format!("the model before round {}", checkpoint.round);
-    let (out, all) = (arguments.out.display(), checkpoint.rows_of_run());
+    if let Some(out) = &arguments.out {
+        vacant(out)?;
+    }
+    if let Some(file) = &arguments.gguf {
+        export_gguf(&checkpoint, file)?;
+        say(&format!("{model} is in {}", file.display()))?;
+    }
+    let Some(out) = &arguments.out else { return Ok(Exit::Good) };
+    let exported = export(&checkpoint, arguments.row.map(Row), out)?;
+    let (out, all) = (out.display(), checkpoint.rows_of_run());
     match exported {
         Exported::Path(_) if all == 1 => say(&format!("{model} is in {out}"))?,
         Exported::Path(row) if arguments.row.is_some() => {
@@ -224,14 +233,15 @@ fn write_text(
 }
 
 fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
-    let PackArguments { text, held_out, tokenizer, rows, route_tokens: tokens, out } = arguments;
+    let PackArguments { text, hf, column, held_out, tokenizer, rows, route_tokens: tokens, out } = arguments;
+    let (text, column) = if hf.is_empty() { (text, None) } else { (hf, Some(column)) };
     let bar = ProgressBar::new(0);
     bar.set_style(
         ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     let router = rows.map(|rows| RouterSize { rows, tokens });
-    let options = PackOptions { text, held_out, tokeniser: tokenizer, router, out };
+    let options = PackOptions { text, held_out, column, tokeniser: tokenizer, router, out };
     let packed = pack(&options, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -323,8 +333,9 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, web, gossip, leaves } =
+    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, show, gossip, leaves } =
         arguments;
+    let show = show.options()?;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
@@ -332,10 +343,10 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         advertise,
         per_address: per_address.into(),
         keep_aggregates,
-        web: web.web,
+        progress: std::io::stderr().is_terminal() && !show.board,
+        show,
         gossip,
         machine: leaves.machine(),
-        progress: std::io::stderr().is_terminal(),
     };
     let key = if organiser_key(&folder, None).exists() { "" } else { " --organiser-key FILE" };
     let ending = block_on(host(options, |ready| {
@@ -373,6 +384,7 @@ fn look(arguments: &ViewArguments) -> Outcome<Exit> {
 }
 
 fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
+    let show = arguments.show.options()?;
     let ticket = read_invitation(&arguments.invitation)?;
     let data_dir = data_dir(arguments.home)?;
     if let Some(before) = crate::organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
@@ -398,11 +410,11 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         name: arguments.name.unwrap_or_default(),
         listen,
         advertise: arguments.advertise,
-        web: arguments.web.web,
+        progress: std::io::stderr().is_terminal() && !show.board,
+        show,
         gossip,
         machine: arguments.leaves.machine(),
         max_disk: arguments.max_disk,
-        progress: std::io::stderr().is_terminal(),
     };
     match block_on(member::join(options))? {
         Ok(End::Closed { leaves }) => {

@@ -9,10 +9,12 @@ use muster_core::messages::enrol::{Name, Role, parse_name};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 
 use crate::backend::BackendChoice;
+use crate::exit::{Failure, Outcome};
 use crate::organise::ask::GRACE;
 use crate::organise::config::preset::Preset;
 use crate::organise::invite::parse_span;
 use crate::organise::pack::ROUTE_TOKENS;
+use crate::show::{ShowOptions, board};
 use crate::steward::CONNECTIONS;
 
 /// Train one neural network on strangers' machines, and audit their work.
@@ -143,6 +145,9 @@ pub(super) enum DataCommand {
 Files in folders are taken in order of their names. Without --held-out, the last twentieth of the files is held out, or the
 last twentieth of a single file.
   muster data pack --text books/ --held-out other/book.txt --out corpus/
+A dataset with several splits is trained on `train`; its `validation`, or else its `test`, is held out. Of a dataset with one
+split, the last twentieth of the rows is held out.
+  muster data pack --hf saved/ --column story --out corpus/
 For a mixture of several rows of experts, --rows makes the table by which each window has its row.
   muster data pack --text books/ --rows 5 --out corpus/")]
     Pack(PackArguments),
@@ -151,9 +156,15 @@ For a mixture of several rows of experts, --rows makes the table by which each w
 #[derive(Args)]
 pub(super) struct PackArguments {
     /// UTF-8 files, or folders of them, to train on.
-    #[arg(long, required = true, num_args = 1.., value_name = "PATH")]
+    #[arg(long, required_unless_present = "hf", num_args = 1.., value_name = "PATH")]
     pub(super) text: Vec<PathBuf>,
-    /// UTF-8 files, or folders of them, to measure the loss on; the run never trains on them.
+    /// Datasets to train on, each a folder that `save_to_disk` of Python's `datasets` wrote; each row is a text.
+    #[arg(long, conflicts_with = "text", num_args = 1.., value_name = "DIR")]
+    pub(super) hf: Vec<PathBuf>,
+    /// The column of these datasets that holds the text.
+    #[arg(long, value_name = "NAME", default_value = "text", requires = "hf")]
+    pub(super) column: String,
+    /// UTF-8 files, or folders of them, to measure the loss on; the run never trains on them. With --hf, datasets.
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub(super) held_out: Vec<PathBuf>,
     /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.
@@ -186,10 +197,11 @@ With --init, the settings need not repeat what DIR/config.json says of the model
 Rules of aggregation: centered-clip, the one for runs with strangers; for comparison mean, median, trimmed-mean,
 geometric-median, krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
     New(NewArguments),
-    /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
+    /// Write a model as safetensors with Hugging Face names, for `transformers` and others, or as GGUF.
     #[command(after_help = "\
   muster run export myrun/ --out model/
   muster run export myrun/ --round 100 --out model-100/
+  muster run export myrun/ --gguf model.gguf
 Of a model with several rows of experts, each row becomes a checkpoint of its own, trunk included:
   muster run export myrun/ --out model/               # model/row-0/ to model/row-4/; model/rows.json: how to choose one
   muster run export myrun/ --row 2 --out model-2/     # one of them")]
@@ -240,11 +252,14 @@ pub(super) struct ExportArguments {
     #[arg(long, value_name = "T")]
     pub(super) round: Option<u32>,
     /// The trunk and this row of experts alone [default: every row that is here].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "gguf")]
     pub(super) row: Option<u16>,
-    /// The new folder.
-    #[arg(long, value_name = "DIR")]
-    pub(super) out: PathBuf,
+    /// The new folder of safetensors.
+    #[arg(long, required_unless_present = "gguf", value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// A new GGUF file, for llama.cpp and others; decoders only.
+    #[arg(long, value_name = "FILE")]
+    pub(super) gguf: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -313,7 +328,7 @@ pub(super) struct HostArguments {
     #[arg(long)]
     pub(super) keep_aggregates: bool,
     #[command(flatten)]
-    pub(super) web: WebArguments,
+    pub(super) show: ShowArguments,
     #[command(flatten)]
     pub(super) gossip: GossipArguments,
     #[command(flatten)]
@@ -321,11 +336,30 @@ pub(super) struct HostArguments {
 }
 
 #[derive(Args)]
-pub(super) struct WebArguments {
+pub(super) struct ShowArguments {
     /// Show the run as web pages, at this address; without HOST, only this machine sees them. Whoever can dial it sees the public
     /// ledger and may change nothing.
     #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
     pub(super) web: Option<String>,
+    /// Show the run on the whole terminal; q or Ctrl-C stops the program as it does without a board. NO_COLOR=1 leaves out the
+    /// colours.
+    #[arg(long)]
+    pub(super) board: bool,
+}
+
+impl ShowArguments {
+    /// How to show the run.
+    ///
+    /// # Errors
+    /// [`Failure`]: there is no terminal for a board.
+    pub(super) fn options(self) -> Outcome<ShowOptions> {
+        let Self { web, board } = self;
+        if board && !board::fits() {
+            let why = "--board needs a terminal to draw on and to read keys from; leave it out here";
+            return Err(Failure::usage(why));
+        }
+        Ok(ShowOptions { web, board })
+    }
 }
 
 #[derive(Args)]
@@ -469,7 +503,7 @@ pub(super) struct JoinArguments {
     #[arg(long, conflicts_with_all = ["listen", "advertise"])]
     pub(super) no_listen: bool,
     #[command(flatten)]
-    pub(super) web: WebArguments,
+    pub(super) show: ShowArguments,
     #[command(flatten)]
     pub(super) gossip: GossipArguments,
     #[command(flatten)]

@@ -45,7 +45,8 @@ use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
 use crate::progress::ProgressDisplay;
-use muster_view::serve::{Pages, serve as serve_pages};
+use crate::show::Shown;
+use crate::show::board::Seen;
 use muster_view::{Source, View};
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
@@ -81,8 +82,8 @@ struct Session {
     queue: mpsc::Receiver<Completion>,
     /// Writes that failed in the background.
     failures: mpsc::Receiver<StoreError>,
-    /// Shows the run to browsers, if the volunteer wants to see it.
-    pages: Option<Pages>,
+    /// Shows the run, if the volunteer wants to see it.
+    shown: Option<Shown>,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
 }
@@ -197,23 +198,36 @@ impl Session {
             row: None,
             announced: None,
         };
-        Ok(Self { driver, follower, addresses, endpoint, queue, failures, pages: None, _server: server })
+        Ok(Self { driver, follower, addresses, endpoint, queue, failures, shown: None, _server: server })
     }
 
-    /// Shows the run to browsers, if the volunteer wants to see it.
+    /// Shows the run, if the volunteer wants to see it.
     async fn show(&mut self) -> Result<(), JoinError> {
         let NodeDriver { options, manifest, journal, dataset, progress, .. } = &self.driver;
-        let Some(address) = &options.web else { return Ok(()) };
+        if !options.show.is_wanted() {
+            return Ok(());
+        }
         let (source, folder) = (Source::Own(journal.clone()), Some(options.data_dir.clone()));
         let view = View::start(manifest.clone(), source, folder, Some(self.me()));
         view.compare(dataset.clone());
         let replica = self.follower.replica().clone();
         view.measure(move || measure_held_out(&replica));
-        let pages = serve_pages(view.clone(), address).await.map_err(JoinError::Environment)?;
-        progress.line(&format!("the run as web pages: {}", pages.url));
-        self.pages = Some(pages);
+        let shown = Shown::open(view.clone(), &options.show).await.map_err(JoinError::Environment)?;
+        if let Some(page) = shown.page() {
+            progress.line(&format!("the run as web pages: {page}"));
+        }
+        self.shown = Some(shown);
         self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));
         Ok(())
+    }
+
+    /// Shows the run on the terminal, if the volunteer wants to see it there.
+    fn open_board(&mut self) -> Result<(), JoinError> {
+        let wanted = self.driver.options.show.board;
+        let Some(shown) = self.shown.as_mut().filter(|_| wanted) else { return Ok(()) };
+        let addresses = self.addresses.iter().map(|address| String::from(&**address)).collect();
+        let seen = Seen { doing: "taking part", addresses, page: None };
+        shown.open_board(seen).map_err(JoinError::Environment)
     }
 
     /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.
@@ -280,6 +294,12 @@ impl Session {
     async fn follow(&mut self) -> Result<End, JoinError> {
         let mut interrupt = Box::pin(crate::progress::interrupted());
         let mut interrupted = false;
+        // Once the signal of a key is listened for.
+        tokio::select! {
+            biased;
+            () = &mut interrupt => return Ok(End::Interrupted),
+            () = std::future::ready(()) => self.open_board()?,
+        }
         let mut keeping = lock(self.follower.replica()).keeping();
         self.driver.tell_row(*keeping.borrow_and_update());
         loop {

@@ -156,7 +156,11 @@ fn long_enough(settings: &Settings, options: &CreateOptions) -> Outcome<()> {
         .map_err(|Misuse(why)| Failure::usage(format!("{}: {why}, or {remedy}", path.display())))
 }
 
-pub(super) fn vacant(out: &Path) -> Outcome<()> {
+/// Whether a folder is new, or empty.
+///
+/// # Errors
+/// [`Failure`] naming the folder that holds something.
+pub fn vacant(out: &Path) -> Outcome<()> {
     let taken = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -238,6 +242,7 @@ mod tests {
         let options = PackOptions {
             text: vec![text],
             held_out: vec![],
+            column: None,
             tokeniser: None,
             router: None,
             out: out.clone(),
@@ -252,8 +257,14 @@ mod tests {
         let (text, data) = (directory.path().join("text.txt"), directory.path().join("corpus"));
         fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
         let router = Some(RouterSize { rows: 3, tokens: 8 });
-        let options =
-            PackOptions { text: vec![text], held_out: vec![], tokeniser: None, router, out: data.clone() };
+        let options = PackOptions {
+            text: vec![text],
+            held_out: vec![],
+            column: None,
+            tokeniser: None,
+            router,
+            out: data.clone(),
+        };
         let packed = pack(&options, &mut |_, _| ()).unwrap();
         let (config, out) = (directory.path().join("run.toml"), directory.path().join("run"));
         fs::write(&config, "[model]\nfamily = \"mixture\"\n[experts]\nrows = 3\n").unwrap();

@@ -110,7 +110,7 @@ fn unwritten(path: &Path) -> impl Fn(std::io::Error) -> Failure {
 }
 
 /// The run's `tokenizer.json`; none for bytes.
-fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<Vec<u8>>> {
+pub(super) fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<Vec<u8>>> {
     let Tokeniser::File(wanted) = &checkpoint.manifest.data.tokeniser else { return Ok(None) };
     let path = checkpoint.folder.join(DATA).join(TOKENISER);
     let bytes = reading::file(&path)?;
@@ -256,6 +256,7 @@ mod tests {
     use crate::organise::MANIFEST;
     use crate::organise::config::{Makers, Settings};
     use crate::organise::create::{CreateOptions, create};
+    use crate::organise::gguf::export_gguf;
     use crate::organise::given::Given;
     use crate::organise::pack::{PackOptions, pack};
 
@@ -296,6 +297,11 @@ mod tests {
         fs::write(&path, b"{1}").unwrap();
         export(&checkpoint, None, &out).unwrap();
         assert_eq!(fs::read(out.join(TOKENISER)).unwrap(), b"{1}");
+        let file = directory.path().join("model.gguf");
+        export_gguf(&checkpoint, &file).unwrap();
+        assert!(fs::read(&file).unwrap().starts_with(b"GGUF\x03"));
+        let again = export_gguf(&checkpoint, &file).unwrap_err();
+        assert!(again.message.contains("exists already"), "{again}");
     }
 
     /// A run that begins with three rows of experts, and the folder that it is in.
@@ -305,7 +311,7 @@ mod tests {
         let router = Some(RouterSize { rows: 3, tokens: 8 });
         let (text, data) = (vec![at("text.txt")], at("corpus"));
         pack(
-            &PackOptions { text, held_out: vec![], tokeniser: None, router, out: data.clone() },
+            &PackOptions { text, held_out: vec![], column: None, tokeniser: None, router, out: data.clone() },
             &mut |_, _| (),
         )
         .unwrap();
@@ -363,6 +369,7 @@ mod tests {
             "has no row 3 before round 0; the model has rows 0 to 2",
         );
         assert!(!at("four").exists());
+        refused(export_gguf(&checkpoint, &at("four")), "GGUF has no architecture for this model");
         // A new run begins with one of them.
         refused(Given::open(&at("all")), "--init ");
         let manifest = &checkpoint.manifest;

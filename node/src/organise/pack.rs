@@ -1,18 +1,18 @@
 //! `muster data pack`: texts become a corpus with Merkle roots.
 
+mod files;
+mod passage;
+mod saved;
+
 use std::cell::RefCell;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use muster_core::manifest::Data;
 use muster_store::dataset::{self, RouterSize, SourceText, row_shares, unigram_bigram};
-use muster_store::error::StoreError;
 
-use super::tokenise::LoadedTokeniser;
+use self::passage::{Passage, Passages, Sources};
+use super::tokenise::{ENDS, LoadedTokeniser};
 use crate::exit::{Failure, Outcome};
-
-/// One of this many files, or bytes of a single file, is held out when nothing is said about it.
-const HELD_OUT_PART: usize = 20;
 
 /// Tokens before a window that a router reads, unless somebody says otherwise.
 pub const ROUTE_TOKENS: u16 = 64;
@@ -20,11 +20,14 @@ pub const ROUTE_TOKENS: u16 = 64;
 /// What to pack.
 #[derive(Clone, Debug)]
 pub struct PackOptions {
-    /// Files, or folders of which every regular file is taken, in order of their paths.
+    /// Files, or folders of which every regular file is taken, in order of their paths. With a column, folders that
+    /// Python's `datasets` has saved.
     pub text: Vec<PathBuf>,
-    /// The same for the held-out text. Without it, the last twentieth of the files is held out, or the last
-    /// twentieth of a single file.
+    /// The same for the held-out text. Without it, a saved dataset's own split for it is held out, else the last twentieth
+    /// of the texts, or the last twentieth of a single file.
     pub held_out: Vec<PathBuf>,
+    /// The column of saved datasets that holds the text; none for files.
+    pub column: Option<String>,
     /// The `tokenizer.json` whose numbers the corpus holds; without it, bytes.
     pub tokeniser: Option<PathBuf>,
     /// The router for a mixture of several rows of experts.
@@ -49,135 +52,76 @@ pub struct PackedCorpus {
 /// Packs. `progress` is told bytes done and bytes in all.
 ///
 /// # Errors
-/// [`Failure`] naming the file that is missing, unreadable, no UTF-8 or no tokeniser, or the corpus whose text is too short for its
-/// rows.
+/// [`Failure`] naming the file that is missing, unreadable, no UTF-8, no tokeniser or no dataset, or the corpus whose
+/// text is too short for its rows.
 pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<PackedCorpus> {
     let tokeniser = options.tokeniser.as_deref().map(LoadedTokeniser::open).transpose()?;
-    let (train, held_out) = sources(options)?;
-    let total = train.iter().chain(&held_out).map(|source| source.bytes).sum();
+    let sources = match &options.column {
+        None => files::sources(&options.text, &options.held_out)?,
+        Some(column) => saved::sources(&options.text, &options.held_out, column)?,
+    };
+    let total = sources.bytes;
     let data = match tokeniser {
         None => {
-            let read = |sources: Vec<TextSlice>| sources.into_iter().map(TextSlice::read);
+            let read = |passages: Passages| passages.map(|passage| passage.map(joined));
+            let (train, held_out) = (read(sources.train), read(sources.held_out));
             let progress = &mut |done| progress(done, total);
-            dataset::pack_routed(read(train), read(held_out), &options.out, options.router, progress)?
+            dataset::pack_routed(train, held_out, &options.out, options.router, progress)?
         }
-        Some(tokeniser) => {
-            numbers(&tokeniser, [train, held_out], options, &mut |done| progress(done, total))?
+        Some(tokeniser) if options.column.is_some() && tokeniser.numbering().end.is_none() => {
+            let path = options.tokeniser.as_deref().unwrap_or(&options.out).display();
+            let tokens = ENDS.join(", ");
+            return Err(Failure::usage(format!(
+                "{path}: has no token that ends a text (one of {tokens}), so that the rows of a dataset would run into each \
+                 other; add one to the tokeniser"
+            )));
         }
+        Some(tokeniser) => numbers(&tokeniser, sources, options, &mut |done| progress(done, total))?,
     };
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus);
     Ok(PackedCorpus { data, unigram, bigram, shares: row_shares(&corpus) })
 }
 
+/// A passage as bytes, in which a zero ends each text but the last, which the packer ends.
+fn joined(passage: Passage) -> SourceText {
+    let bytes =
+        passage.texts.into_iter().reduce(|all, text| all + "\0" + &text).unwrap_or_default().into_bytes();
+    SourceText { name: passage.name, bytes }
+}
+
 /// Packs the numbers of texts.
 fn numbers(
     tokeniser: &LoadedTokeniser,
-    [train, held_out]: [Vec<TextSlice>; 2],
+    sources: Sources,
     options: &PackOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome<Data> {
     let told = RefCell::new((0, progress));
-    let read = |source: TextSlice| {
-        let text = source.read()?;
-        let numbers = tokeniser.encode_all(utf8(&text)?, &mut |bytes| {
+    let read = |passage: Outcome<Passage>| {
+        let Passage { name, texts } = passage?;
+        let numbers = tokeniser.encode_all(&texts, &mut |bytes| {
             let (done, progress) = &mut *told.borrow_mut();
             *done += bytes;
             progress(*done);
         })?;
-        Ok((text.name, numbers))
+        Ok((name, numbers))
     };
-    let [train, held_out] = [train, held_out].map(|sources| sources.into_iter().map(read));
+    let [train, held_out] = [sources.train, sources.held_out].map(|passages| passages.map(read));
     dataset::pack_tokens(train, held_out, &options.out, &tokeniser.numbering(), options.router)
-}
-
-fn utf8(text: &SourceText) -> Outcome<&str> {
-    std::str::from_utf8(&text.bytes)
-        .map_err(|error| Failure::environment(format!("{}: is not UTF-8 text ({error})", text.name)))
-}
-
-/// A file, or one end of it.
-struct TextSlice {
-    path: PathBuf,
-    bytes: u64,
-    piece: FilePortion,
-}
-
-#[derive(Clone, Copy)]
-enum FilePortion {
-    Whole,
-    Head,
-    Tail,
-}
-
-impl TextSlice {
-    fn read(self) -> Result<SourceText, StoreError> {
-        let mut text = SourceText::read(&self.path, self.path.display().to_string())?;
-        let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
-        // A character is not cut in two: its later bytes all begin with the bits 10.
-        let cut = (cut..text.bytes.len())
-            .find(|position| text.bytes[*position] & 0xC0 != 0x80)
-            .unwrap_or(text.bytes.len());
-        match self.piece {
-            FilePortion::Whole => {}
-            FilePortion::Head => text.bytes.truncate(cut),
-            FilePortion::Tail => text.bytes = text.bytes.split_off(cut),
-        }
-        Ok(text)
-    }
-}
-
-fn sources(options: &PackOptions) -> Outcome<(Vec<TextSlice>, Vec<TextSlice>)> {
-    let mut train = files(&options.text)?;
-    let mut held_out = files(&options.held_out)?;
-    if held_out.is_empty() && train.len() > 1 {
-        let kept = train.len() - train.len().div_ceil(HELD_OUT_PART);
-        held_out = train.split_off(kept);
-    } else if let (true, [only]) = (held_out.is_empty(), train.as_mut_slice()) {
-        only.piece = FilePortion::Head;
-        held_out.push(TextSlice { path: only.path.clone(), bytes: 0, piece: FilePortion::Tail });
-    }
-    Ok((train, held_out))
-}
-
-fn files(paths: &[PathBuf]) -> Outcome<Vec<TextSlice>> {
-    let mut found = Vec::new();
-    for path in paths {
-        walk(path, &mut found)?;
-    }
-    Ok(found)
-}
-
-fn walk(path: &Path, found: &mut Vec<TextSlice>) -> Outcome<()> {
-    let failed =
-        |error: std::io::Error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
-    let about = fs::metadata(path).map_err(failed)?;
-    if !about.is_dir() {
-        found.push(TextSlice { path: path.to_owned(), bytes: about.len(), piece: FilePortion::Whole });
-        return Ok(());
-    }
-    let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(failed)?.collect();
-    let mut entries = entries.map_err(failed)?;
-    // The system gives them in any order, and two people should pack the same corpus.
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        // A link could lead in a circle; what it names is packed by naming it.
-        let kind = entry.file_type().map_err(failed)?;
-        if kind.is_dir() || kind.is_file() {
-            walk(&entry.path(), found)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::tokenise::tests::WORDS;
     use super::*;
     use crate::exit::Exit;
 
     fn options(text: &[PathBuf], held_out: &[PathBuf], out: PathBuf) -> PackOptions {
-        PackOptions { text: text.to_vec(), held_out: held_out.to_vec(), tokeniser: None, router: None, out }
+        let (text, held_out) = (text.to_vec(), held_out.to_vec());
+        PackOptions { text, held_out, column: None, tokeniser: None, router: None, out }
     }
 
     #[test]

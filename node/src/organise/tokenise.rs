@@ -12,7 +12,7 @@ use tokenizers::models::ModelWrapper;
 use crate::exit::{Failure, Outcome};
 
 /// Tokens that end a document, the first that is there.
-const ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"];
+pub(super) const ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"];
 /// Numbers that a run allows.
 const MOST_TOKENS: u32 = 1 << 20;
 /// Most bytes of a text that are given to the tokeniser at once, which takes about hundred times as much memory.
@@ -93,26 +93,39 @@ impl LoadedTokeniser {
     /// # Errors
     /// [`Failure`] when the tokeniser has nothing for a part of the text.
     pub fn encode(&self, text: &str) -> Outcome<Vec<u32>> {
-        self.encode_all(text, &mut |_| ())
+        self.encode_all(&[text], &mut |_| ())
     }
 
-    /// As [`Self::encode`]; `progress` gets the bytes done since it was last told.
+    /// The numbers of texts that follow each other, the end of a text between them. `progress` gets the bytes done since
+    /// it was last told.
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_all(&self, text: &str, progress: &mut dyn FnMut(u64)) -> Outcome<Vec<u32>> {
+    pub fn encode_all(&self, texts: &[impl AsRef<str>], progress: &mut dyn FnMut(u64)) -> Outcome<Vec<u32>> {
         let mut numbers = Vec::new();
-        let pieces: Vec<&str> = pieces(text, PIECE).collect();
+        let numbered = texts.iter().enumerate();
+        let pieces: Vec<(usize, &str)> = numbered
+            .flat_map(|(number, text)| pieces(text.as_ref(), PIECE).map(move |piece| (number, piece)))
+            .collect();
+        let mut before = 0;
         for batch in pieces.chunks(BATCH) {
+            let texts: Vec<&str> = batch.iter().map(|(_, piece)| *piece).collect();
+            let done = texts.iter().map(|piece| piece.len() as u64).sum();
             // The batch is worked on by many threads and comes back in its order.
-            let encoded = self.rules.encode_batch_fast(batch.to_vec(), false).map_err(|error| {
+            let encoded = self.rules.encode_batch_fast(texts, false).map_err(|error| {
                 Failure::environment(format!(
                     "{}: has no tokens for the text ({error}); use a tokeniser that knows unknown words",
                     self.path.display()
                 ))
             })?;
-            encoded.iter().for_each(|piece| numbers.extend_from_slice(piece.get_ids()));
-            progress(batch.iter().map(|piece| piece.len() as u64).sum());
+            for ((number, _), piece) in batch.iter().zip(&encoded) {
+                if *number != before {
+                    numbers.extend(self.end);
+                    before = *number;
+                }
+                numbers.extend_from_slice(piece.get_ids());
+            }
+            progress(done);
         }
         Ok(numbers)
     }
@@ -226,7 +239,7 @@ pub(super) mod tests {
         let words = tokeniser(directory.path(), WORDS).unwrap();
         let text = "bread and\nbutter ".repeat(3 * BATCH * PIECE / 32);
         let mut told = 0;
-        let numbers = words.encode_all(&text, &mut |bytes| told += bytes).unwrap();
+        let numbers = words.encode_all(&[&text], &mut |bytes| told += bytes).unwrap();
         assert_eq!(told, text.len() as u64);
         assert!(numbers == [1, 2, 258].repeat(numbers.len() / 3), "cut in a word");
     }

@@ -182,6 +182,8 @@ mod tests {
             audits: 2,
             audits_expected: escapes.map(|_| 1.5),
             contributions_expected: escapes.map(|_| 4.0),
+            made: Some(3),
+            made_expected: escapes.map(|_| 4.0),
             escape_probability: escapes,
             convictable: escapes.is_some_and(|escapes| escapes < 1e-3),
             idles: name == "sleep",

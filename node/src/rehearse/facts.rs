@@ -98,6 +98,10 @@ pub(super) struct AttackFact {
     pub(super) audits_expected: Option<f64>,
     /// Bad contributions up to the one that convicts, to be expected.
     pub(super) contributions_expected: Option<f64>,
+    /// Bad contributions that it made: up to the one that convicted it, or to the end of the run; none of a verifier.
+    pub(super) made: Option<usize>,
+    /// The same, to be expected of this run.
+    pub(super) made_expected: Option<f64>,
     /// Probability that it escaped; `None` where there is nothing to convict, or of a verifier that no honest member need
     /// convict.
     pub(super) escape_probability: Option<f64>,
@@ -179,6 +183,7 @@ impl Facts {
         let SealedFacts { bans, root: sealed, rows } = SealedFacts::of(archive);
         let mut members = vec![MemberFact::steward(archive.manifest.steward, sealed)];
         let odds = rehearsal.odds()?;
+        let rounds = (rehearsal.from, rehearsal.rounds.saturating_sub(1));
         for player in observed.players {
             let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
             member.row = rows.get(&member.id).copied();
@@ -188,7 +193,7 @@ impl Facts {
                 Character::Attacker(attack) => {
                     let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
                     let audits = audits.map(|(_, round)| *round);
-                    Some(AttackFact::of(&attack, &odds, rehearsal.from, convicted, audits))
+                    Some(AttackFact::of(&attack, &odds, rounds, convicted, audits))
                 }
                 Character::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
                 Character::Node | Character::Verifier => None,
@@ -256,7 +261,7 @@ impl AttackFact {
     fn of(
         attack: &Attack,
         odds: &Odds,
-        from: u32,
+        (from, last): (u32, u32),
         convicted: Option<u32>,
         audits: impl Iterator<Item = u32>,
     ) -> Self {
@@ -271,6 +276,8 @@ impl AttackFact {
             audits: audits.count(),
             audits_expected: expected.map(|expected| expected.audits),
             contributions_expected: expected.map(|expected| expected.contributions),
+            made: Some((from..=convicted.unwrap_or(last)).filter(|round| bad(*round)).count()),
+            made_expected: expected.map(|expected| expected.in_run),
             escape_probability: expected.map(|expected| expected.escapes),
             convictable: expected.is_some_and(|expected| expected.certain()),
             idles: false,
@@ -289,6 +296,8 @@ impl AttackFact {
             audits: 0,
             audits_expected: None,
             contributions_expected: None,
+            made: None,
+            made_expected: None,
             escape_probability: escapes,
             convictable: escapes.is_some_and(|escapes| escapes < CERTAIN),
             idles: lie.idles(),

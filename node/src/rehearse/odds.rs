@@ -39,6 +39,8 @@ pub(super) struct Odds {
 pub(super) struct Expected {
     /// Bad contributions up to the one that convicts.
     pub(super) contributions: f64,
+    /// The same in this run, which ends, and whose last rounds are audited by all: those that count as many as there are.
+    pub(super) in_run: f64,
     /// Audits of bad contributions up to the one that convicts.
     pub(super) audits: f64,
     /// Probability that the run ends before.
@@ -46,7 +48,7 @@ pub(super) struct Expected {
 }
 
 /// What every run sees before it is sealed.
-const AT_ONCE: Expected = Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 };
+const AT_ONCE: Expected = Expected { contributions: 1.0, in_run: 1.0, audits: 0.0, escapes: 0.0 };
 
 impl Expected {
     /// Whether it should be banned by the end.
@@ -60,7 +62,8 @@ impl Odds {
     pub(super) fn of(settings: &Settings, nodes: u32, verifiers: u16, from: u32) -> Self {
         let training = &settings.training;
         Self {
-            rates: Rates::new(settings.audit.share, settings.leaves_of_node(nodes), settings.audit.leaves),
+            rates: Rates::new(settings.audit.share, settings.leaves_of_node(nodes), settings.audit.leaves)
+                .chained(settings.local.is_some()),
             blocks: settings.audit.blocks.clamp(0.0, 1.0),
             verifiers,
             sparing: 0,
@@ -70,6 +73,11 @@ impl Odds {
             replicas: settings.aggregation.replicas,
             rounds: (from, training.rounds, settings.audit.final_rounds),
         }
+    }
+
+    /// Share of all leaves that are recomputed.
+    pub(super) fn recomputed(&self) -> f64 {
+        self.rates.recomputed()
     }
 
     /// The same with verifiers that lie.
@@ -102,8 +110,8 @@ impl Odds {
             Wrong::Block => {
                 // Only verifiers reduce drawn blocks again.
                 let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
-                let escapes = (1.0 - share).powi(rounds.saturating_sub(from) as i32);
-                return Some(Expected { contributions: 1.0 / share, audits: 0.0, escapes });
+                let (in_run, escapes) = tries((from..rounds).map(|_| share));
+                return Some(Expected { contributions: 1.0 / share, in_run, audits: 0.0, escapes });
             }
             _ => {}
         }
@@ -111,9 +119,9 @@ impl Odds {
         // In the final audit every contribution is audited.
         let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.rates.share };
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
-        let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
+        let (in_run, escapes) = tries(bad.map(|round| self.convicted(found, share(round))));
         let contributions = 1.0 / self.convicted(found, self.rates.share);
-        Some(Expected { contributions, audits: 1.0 / (self.upright() * found), escapes })
+        Some(Expected { contributions, in_run, audits: 1.0 / (self.upright() * found), escapes })
     }
 
     /// Probability that a verifier that lies from the first round on is not banned; none where that depends on what others
@@ -226,6 +234,12 @@ impl Odds {
     }
 }
 
+/// Of tries that convict with these probabilities, one after the other: how many are made until one does, or the last one
+/// is over, on average, and the probability that none does.
+fn tries(convict: impl Iterator<Item = f64>) -> (f64, f64) {
+    convict.fold((0.0, 1.0), |(made, left), chance| (made + left, left * (1.0 - chance)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,7 +271,12 @@ mod tests {
         let spread = expected(odds(0.25, 1, 1), "one-leaf").unwrap();
         let escapes = (15.0f64 / 16.0).powi(18) * 0.75f64.powi(2);
         assert!((spread.escapes - escapes).abs() < 1e-9 && !spread.certain());
-        assert_eq!(expected(odds(0.25, 1, 1), "sign").unwrap().escapes, 0.0);
+        let sign = expected(odds(0.25, 1, 1), "sign").unwrap();
+        assert_eq!(sign.escapes, 0.0);
+        // Three quarters of those of a round go on to the next; in round 28 the last one is found.
+        let made = (0..18).map(|round| 0.75f64.powi(round)).sum::<f64>() + 0.75f64.powi(18);
+        assert!((sign.in_run - made).abs() < 1e-9, "{sign:?}");
+        assert_eq!(expected(odds(0.0, 1, 0), "nudge").unwrap().in_run, 20.0, "nobody audits");
         // Rounds 10, 18, 26 only.
         let slow = expected(odds(0.25, 1, 1), "slow").unwrap();
         assert!((slow.escapes - (15.0f64 / 16.0).powi(3)).abs() < 1e-9);

@@ -104,7 +104,7 @@ fn attackers(facts: &Facts) -> Table {
         ]
     };
     Table {
-        id: "attackers",
+        id: "attackers".into(),
         caption: "Attackers, with what the formula expects in brackets".into(),
         head: Column::all(&[
             "Attacker",
@@ -142,7 +142,7 @@ fn members(facts: &Facts) -> Table {
         ]
     };
     Table {
-        id: "members",
+        id: "members".into(),
         caption: "The steward and the members".into(),
         head: Column::all(&["Member", "As", "#Leaves", "#Share", "Ended", "Key"]),
         rows: facts.members.iter().map(row).collect(),
@@ -163,7 +163,7 @@ fn bans(facts: &Facts) -> Table {
         ]
     };
     Table {
-        id: "bans",
+        id: "bans".into(),
         caption: "Bans, with the command that re-executes each".into(),
         head: Column::all(&[
             "Member",

@@ -8,6 +8,7 @@ use muster_store::dataset::RouterSize;
 use super::lie::Lie;
 use super::odds::Odds;
 use super::share::Share;
+use super::swept::Sweep;
 use crate::backend::BackendChoice;
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::Settings;
@@ -17,7 +18,7 @@ use crate::rehearse::attack::Attack;
 /// Options of a demo.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RehearsalOptions {
-    /// Keep everything in this new folder: text, run, members, logs, and report.json.
+    /// Keep everything in this new folder: text, run, members, logs, report.json and report.html.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Train on these UTF-8 files, or folders of them, instead of Rust sources; the tail is held out.
@@ -74,9 +75,12 @@ pub struct DrillOptions {
     /// Train on these UTF-8 files, or folders of them, instead of Rust sources; the tail is held out.
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub text: Vec<PathBuf>,
-    /// Keep everything in this new folder: text, run, members, logs, and report.json.
+    /// Keep everything in this new folder: text, run, members, logs, report.json and report.html.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Play the drill at each of these values of a setting, and plot harm beside price in the report of --out.
+    #[arg(long, value_name = "SECTION.KEY=VALUE,…", requires = "out", conflicts_with = "web")]
+    pub sweep: Option<Sweep>,
     /// Show the run as web pages while it goes on, at this address; without HOST, only this machine sees them.
     #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
     pub web: Option<String>,
@@ -124,8 +128,13 @@ pub(super) struct Rehearsal {
 
 impl Rehearsal {
     pub(super) fn of(options: &DrillOptions) -> Outcome<Self> {
-        let (name, template) = (options.config.display().to_string(), read(&options.config)?);
-        let settings = Settings::parse(&options.config, &template)?;
+        let name = options.config.display().to_string();
+        Self::of_settings(options, &name, read(&options.config)?)
+    }
+
+    /// The same with the text of other settings, and what people call them.
+    pub(super) fn of_settings(options: &DrillOptions, name: &str, template: String) -> Outcome<Self> {
+        let settings = Settings::parse(Path::new(name), &template)?;
         let all = options.nodes.unwrap_or(settings.admission.start_nodes);
         let attackers: Vec<Attack> = options.attack.iter().flat_map(|share| share.attackers(all)).collect();
         let honest = usize::from(all).checked_sub(attackers.len()).filter(|honest| *honest > 0);
@@ -151,7 +160,7 @@ impl Rehearsal {
             )));
         }
         Ok(Self {
-            settings: (name, template),
+            settings: (name.to_owned(), template),
             out: options.out.clone(),
             web: options.web.clone(),
             text: options.text.clone(),

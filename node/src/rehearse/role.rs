@@ -17,6 +17,7 @@ use crate::backend::BackendChoice;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::member::{self, End, JoinError};
 use crate::rehearse::attack::{Attack, Campaign, Coalition};
+use crate::show::ShowOptions;
 
 /// A role of the rehearsal's own.
 #[derive(Clone, Debug, Subcommand)]
@@ -90,7 +91,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 name: name.unwrap_or_default(),
                 listen: member::Listen::At("127.0.0.1:0".into()),
                 advertise: None,
-                web: None,
+                show: ShowOptions::default(),
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
                 machine: backend.machine(1, None),
                 max_disk: None,

@@ -24,23 +24,57 @@ use crate::progress::ProgressDisplay;
 /// How long the steward may report nothing.
 const STALLED: Duration = Duration::from_secs(240);
 
-/// Rehearses. What people asked for goes to standard output, progress to standard error.
+/// A rehearsal that has ended.
+struct Played {
+    facts: Facts,
+    archive: Archive,
+}
+
+/// Rehearses, and says how it went. What people asked for goes to standard output, progress to standard error.
 ///
 /// # Errors
 /// [`Failure`], negative when the run did not end as it should.
 pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
+    let interrupt = Interrupt::listen()?;
+    in_workspace(rehearsal, &interrupt, drawn, |workspace, played| tell(rehearsal, workspace, &played, say))?;
+    Ok(Exit::Good)
+}
+
+/// Rehearses: what came of it, as it should be or not.
+///
+/// # Errors
+/// [`Failure`] when there is nothing to tell.
+pub(super) fn play(rehearsal: &Rehearsal, interrupt: &Interrupt, drawn: bool) -> Outcome<Facts> {
+    interrupt.check()?;
+    in_workspace(rehearsal, interrupt, drawn, |_, played| Ok(played.facts))
+}
+
+/// Whether a rehearsal can begin: makes its run, in a folder that is gone afterwards.
+///
+/// # Errors
+/// [`Failure`] of the settings, or of attacks that cannot be played in such a run.
+pub(super) fn check(rehearsal: &Rehearsal) -> Outcome<()> {
+    prepare(rehearsal, &Workspace::make(None)?)
+}
+
+/// Rehearses, and does something with the outcome while everything is there.
+fn in_workspace<T>(
+    rehearsal: &Rehearsal,
+    interrupt: &Interrupt,
+    drawn: bool,
+    then: impl FnOnce(&Workspace, Played) -> Outcome<T>,
+) -> Outcome<T> {
     let began = Instant::now();
     let mut workspace = Workspace::make(rehearsal.out.as_deref())?;
-    let interrupt = Interrupt::listen()?;
-    rehearse(rehearsal, &workspace, &interrupt, began, drawn, say).map_err(|mut failure| {
+    let outcome = rehearse(rehearsal, &workspace, interrupt, began, drawn);
+    outcome.and_then(|played| then(&workspace, played)).map_err(|mut failure| {
         // Whoever interrupts it does not want the folder; whoever sees it fail needs the logs.
         if failure.exit != Exit::Interrupted && workspace.path("logs").exists() {
             workspace.keep();
             failure.message += &format!("\nlogs and everything else: {}", workspace.folder().display());
         }
         failure
-    })?;
-    Ok(Exit::Good)
+    })
 }
 
 fn rehearse(
@@ -49,8 +83,7 @@ fn rehearse(
     interrupt: &Interrupt,
     began: Instant,
     drawn: bool,
-    say: &mut dyn FnMut(&str),
-) -> Outcome<()> {
+) -> Outcome<Played> {
     let progress = ProgressDisplay::new(drawn);
     if drawn {
         progress.round(0, u64::from(rehearsal.rounds), "setting up");
@@ -78,16 +111,26 @@ fn rehearse(
     let facts = Facts::gather(&archive, replayed, observed, rehearsal)?;
     facts.save(&workspace.path("report.json"))?;
     page::write(&facts, &archive, workspace.folder(), rehearsal.drill)?;
-    say(&account::table(&facts));
+    Ok(Played { facts, archive })
+}
+
+/// Says how it went.
+fn tell(
+    rehearsal: &Rehearsal,
+    workspace: &Workspace,
+    Played { facts, archive }: &Played,
+    say: &mut dyn FnMut(&str),
+) -> Outcome<()> {
+    say(&account::table(facts));
     if rehearsal.drill {
-        say(&caught::table(&facts));
-        caught::check(&facts)?;
-        say(&caught::conclusion(&facts));
+        say(&caught::table(facts));
+        caught::check(facts)?;
+        say(&caught::conclusion(facts));
         return Ok(());
     }
-    say(&sample(rehearsal, &workspace.path("run"), &archive)?);
-    account::check(&facts, rehearsal.learning)?;
-    say(&account::conclusion(&facts));
+    say(&sample(rehearsal, &workspace.path("run"), archive)?);
+    account::check(facts, rehearsal.learning)?;
+    say(&account::conclusion(facts));
     Ok(())
 }
 
@@ -101,6 +144,7 @@ fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
         let text = pack::PackOptions {
             text: rehearsal.text.clone(),
             held_out: Vec::new(),
+            column: None,
             tokeniser: None,
             router,
             out: data.clone(),

@@ -32,10 +32,10 @@ use super::presence::Connections;
 use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
-use super::show::Shown;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use crate::organise::invite;
+use crate::show::Shown;
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;

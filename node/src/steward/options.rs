@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use muster_compute::Machine;
 use muster_net::swarm::Settings;
 
+use crate::show::ShowOptions;
+
 /// How to host.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
@@ -20,8 +22,8 @@ pub struct HostOptions {
     pub keep_aggregates: bool,
     /// Where to gossip; none for a run without.
     pub gossip: Option<Settings>,
-    /// Where to show the run to browsers; none for nowhere.
-    pub web: Option<String>,
+    /// How to show the run.
+    pub show: ShowOptions,
     /// What computes.
     pub machine: Machine,
     /// Whether to draw progress; else plain lines are logged.

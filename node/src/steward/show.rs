@@ -1,4 +1,4 @@
-//! The run as web pages, while it is hosted.
+//! The run as web pages and on the terminal, while it is hosted.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,7 +7,6 @@ use std::sync::Arc;
 use muster_core::ids::Round;
 use muster_replica::measure_held_out;
 use muster_store::journal::Journal;
-use muster_view::serve::{Pages, serve};
 use muster_view::{Source, View};
 use serde_json::json;
 
@@ -15,15 +14,9 @@ use super::court::Court;
 use super::options::HostOptions;
 use super::report::LOG;
 use crate::exit::{Failure, Outcome};
+use crate::show::Shown;
 
-/// A run that is shown, until this is dropped.
-pub(super) struct Shown {
-    /// What is told of it.
-    pub(super) view: Arc<View>,
-    _pages: Pages,
-}
-
-/// Shows a run to browsers, if somebody wants to see it; with where.
+/// Shows a run, if somebody wants to see it: at first to browsers alone.
 ///
 /// # Errors
 /// [`Failure`]: the address cannot be listened on.
@@ -31,8 +24,10 @@ pub(super) async fn show(
     options: &HostOptions,
     journal: &Arc<Journal>,
     court: &Court,
-) -> Outcome<Option<(Shown, String)>> {
-    let Some(address) = &options.web else { return Ok(None) };
+) -> Outcome<Option<Shown>> {
+    if !options.show.is_wanted() {
+        return Ok(None);
+    }
     let source = Source::Own(journal.clone());
     let view = View::start(court.manifest.clone(), source, Some(options.folder.clone()), None);
     view.compare(court.dataset.clone());
@@ -48,9 +43,7 @@ pub(super) async fn show(
         }
         Some((round, loss))
     });
-    let pages = serve(view.clone(), address).await.map_err(Failure::environment)?;
-    let url = pages.url.clone();
-    Ok(Some((Shown { view, _pages: pages }, url)))
+    Ok(Some(Shown::open(view, &options.show).await.map_err(Failure::environment)?))
 }
 
 fn event(round: Round, loss: f64) -> String {

@@ -26,6 +26,7 @@ use crate::member::{End, JoinOptions, Listen, join};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::pack::{PackOptions, pack};
+use crate::show::ShowOptions;
 
 const SETTINGS: &str = "
     [model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\nsequence = 32
@@ -44,7 +45,14 @@ fn new_run_with(directory: &Path, settings: &str) -> PathBuf {
     fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
     fs::write(at("run.toml"), settings).unwrap();
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
-    let options = PackOptions { text, held_out: vec![], tokeniser: None, router: None, out: corpus.clone() };
+    let options = PackOptions {
+        text,
+        held_out: vec![],
+        column: None,
+        tokeniser: None,
+        router: None,
+        out: corpus.clone(),
+    };
     pack(&options, &mut |_, _| ()).unwrap();
     create(&CreateOptions {
         config: at("run.toml"),
@@ -71,7 +79,7 @@ fn options(folder: &Path) -> HostOptions {
         folder: folder.to_owned(),
         listen,
         advertise: vec![],
-        web: None,
+        show: ShowOptions::default(),
         gossip: Some(beside()),
         machine: Machine::new(1, None),
         progress: false,
@@ -282,7 +290,7 @@ fn volunteer(directory: &Path, number: u8, ticket: Ticket) -> JoinOptions {
         name: Default::default(),
         listen: Listen::At("127.0.0.1:0".into()),
         advertise: None,
-        web: None,
+        show: ShowOptions::default(),
         gossip: Some(beside()),
         machine: Machine::new(1, None),
         max_disk: None,

@@ -1,5 +1,7 @@
 //! A page before it is HTML: facts, figures and tables under a title. Every page and report is one.
 
+use std::borrow::Cow;
+
 use askama::Template;
 
 use crate::plot::Plot;
@@ -71,7 +73,7 @@ pub enum Image {
 #[derive(Default)]
 pub struct Table {
     /// Names it within the page.
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     /// What it lists, for those who do not see it.
     pub caption: String,
     /// Its columns.
@@ -87,7 +89,7 @@ pub struct Table {
 /// A column.
 pub struct Column {
     /// What is in it.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// Whether it has numbers.
     pub numbers: bool,
 }
@@ -97,7 +99,7 @@ impl Column {
     pub fn all(titles: &[&'static str]) -> Vec<Self> {
         let column = |title: &&'static str| {
             let number = title.strip_prefix('#');
-            Self { title: number.unwrap_or(title), numbers: number.is_some() }
+            Self { title: Cow::Borrowed(number.unwrap_or(title)), numbers: number.is_some() }
         };
         titles.iter().map(column).collect()
     }

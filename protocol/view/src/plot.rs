@@ -48,8 +48,10 @@ pub enum Kind {
     Lines,
     /// As areas that lie on each other and begin at 0.
     Areas,
-    /// As points.
+    /// As points, whose places are whole numbers.
     Points,
+    /// As lines whose points are marked.
+    Marks,
 }
 
 /// A line of a chart.
@@ -94,13 +96,12 @@ impl Plot {
         for x in xs {
             let _ = write!(text, "{x}");
             for (series, place) in self.series.iter().zip(&mut places) {
-                match series.points.get(*place).filter(|(at, _)| *at == x) {
-                    Some((_, y)) => {
-                        let _ = write!(text, ",{y}");
-                        *place += 1;
-                    }
-                    None => text.push(','),
+                text.push(',');
+                // Of several at one place, the first has a line.
+                if let Some((_, y)) = series.points.get(*place).filter(|(at, _)| *at == x) {
+                    let _ = write!(text, "{y}");
                 }
+                *place += series.points[*place..].iter().take_while(|(at, _)| *at <= x).count();
             }
             for (_, level) in &self.levels {
                 let _ = write!(text, ",{level}");
@@ -151,6 +152,10 @@ impl Plot {
                 Kind::Areas => chart.draw_series(AreaSeries::new(points, 0.0, colour.filled()))?,
                 Kind::Lines => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
                 Kind::Points => chart.draw_series(points.map(|at| Circle::new(at, 5, colour.filled())))?,
+                Kind::Marks => {
+                    chart.draw_series(points.clone().map(|at| Circle::new(at, 4, colour.filled())))?;
+                    chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+                }
             };
             line.label(&series.name).legend(legend);
         }
@@ -202,11 +207,8 @@ impl Plot {
         // Lines keep out of the way of their names.
         let names = if self.series.len() > 1 { 0.06 * self.series.len() as f64 } else { 0.0 };
         let room = 0.06 * (ys.end - ys.start);
-        let low = if self.kind != Kind::Lines || ys.start >= 0.0 && ys.start < 0.4 * ys.end {
-            0.0
-        } else {
-            ys.start - room
-        };
+        let lines = matches!(self.kind, Kind::Lines | Kind::Marks);
+        let low = if !lines || ys.start >= 0.0 && ys.start < 0.4 * ys.end { 0.0 } else { ys.start - room };
         let xs = if self.kind == Kind::Points { xs.start.floor() - 1.0..xs.end.ceil() + 1.0 } else { xs };
         (xs, low..ys.end + room + names * (ys.end - ys.start))
     }
@@ -280,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_chart_is_an_image_without_style_or_script() {
-        for plot in [plot(), Plot { kind: Kind::Areas, ..plot() }, Plot::default()] {
+        let kinds = [Kind::Areas, Kind::Marks].map(|kind| Plot { kind, ..plot() });
+        for plot in [plot(), Plot::default()].into_iter().chain(kinds) {
             let svg = plot.svg();
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
             assert!(!svg.contains("style=") && !svg.contains("<script") && !svg.contains("<b>"), "{svg}");

@@ -10,34 +10,37 @@
 //! - `simulate crowd [--nodes N] [--rows N] [--rounds N] [--seed N]`: one run of so many members on so many rows;
 //! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
 //! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
+//!
+//! Each of them takes `--report DIR`: `report.html`, the numbers of its charts, and `report.json` go there.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use e2e::cases;
 use e2e::harm::{self, detection};
 use e2e::sim::{Experts, Longest, Plan, Player, Report, Sim, cast, mixture};
+use e2e::told::{Ended, Told};
 use muster_core::ids::Round;
 use muster_core::limits;
 use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Rule};
 use muster_core::messages::record::Body;
 use muster_node::rehearse::attack::Attack;
+use muster_view::plot::{Kind, Plot, Series};
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] [--first N] | capture | crowd | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
+const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] [--first N] | capture | crowd | waits report.json … | table [NAME …] [--write]; each with --report DIR; see the head of tests/src/bin/simulate.rs";
 
 fn main() -> ExitCode {
-    let begun = Instant::now();
-    match run(std::env::args().skip(1).collect()) {
-        Ok(good) => {
-            println!("\n{:.0} s", begun.elapsed().as_secs_f64());
-            if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
-        }
+    match simulate(std::env::args().skip(1).collect()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(failure) => {
             eprintln!("{failure}");
             ExitCode::from(2)
@@ -45,8 +48,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs a command and writes its report, if one is wanted; whether every check held.
+fn simulate(mut arguments: Vec<String>) -> Result<bool, Failure> {
+    let (begun, mut told) = (Instant::now(), Told::default());
+    let report: PathBuf = taken(&mut arguments, "--report", PathBuf::new())?;
+    if report != Path::new("") {
+        // Before hours of work, not after.
+        fs::create_dir_all(&report).map_err(|error| format!("--report {}: {error}", report.display()))?;
+    }
+    let command = arguments.clone();
+    let good = run(arguments, &mut told)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    told.say(&format!("\n{seconds:.0} s"));
+    if report != Path::new("") {
+        told.write(&report, &Ended { command, good, seconds })?;
+    }
+    Ok(good)
+}
+
 /// Runs a command; whether every check held.
-fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
+fn run(mut arguments: Vec<String>, told: &mut Told) -> Result<bool, Failure> {
     let command = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
     match command.as_str() {
         "detection" => {
@@ -55,31 +76,29 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
             nothing_left(&arguments)?;
             let mut all = true;
             for chained in [false, true] {
-                let (text, good) = detection::report(seed, rounds, chained);
-                println!("{text}");
-                all &= good;
+                all &= detection::report(seed, rounds, chained, told);
             }
             Ok(all)
         }
-        "attack" => attack(arguments),
+        "attack" => attack(arguments, told),
         "cases" => {
             let seeds: u64 = taken(&mut arguments, "--seeds", 1000)?;
             let first: u64 = taken(&mut arguments, "--first", 1)?;
             nothing_left(&arguments)?;
-            Ok(cases(first, seeds))
+            Ok(cases(first, seeds, told))
         }
         "capture" => {
             nothing_left(&arguments)?;
             let (text, good) = harm::capture::report();
-            println!("{text}\n{}", harm::capture::shop());
+            told.say(&format!("{text}\n{}", harm::capture::shop()));
             Ok(good)
         }
-        "crowd" => crowd(arguments),
+        "crowd" => crowd(arguments, told),
         "waits" => {
             let write = arguments.iter().position(|argument| argument == "--write");
             write.into_iter().for_each(|place| drop(arguments.remove(place)));
             let text = harm::waits::table(&arguments)?;
-            println!("{text}");
+            told.say(&text);
             if write.is_some() {
                 harm::write("waits", &text)?;
             }
@@ -91,7 +110,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
             let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|wanted| wanted == name);
             for (name, make) in harm::TABLES.into_iter().filter(|(name, _)| wanted(name)) {
                 let text = make();
-                println!("{name}\n\n{text}");
+                told.say(&format!("{name}\n\n{text}"));
                 if write.is_some() {
                     harm::write(name, &text)?;
                 }
@@ -103,12 +122,12 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
 }
 
 /// Simulates seeds, a hundred at a time, and prints the totals.
-fn cases(first: u64, seeds: u64) -> bool {
+fn cases(first: u64, seeds: u64, told: &mut Told) -> bool {
     let (mut all, mut good) = (cases::Tally::default(), true);
     for from in (first..first + seeds).step_by(100) {
         let tally = cases::tally(from..(from + 100).min(first + seeds));
         for (seed, fault) in &tally.faults {
-            println!("seed {seed}: {fault}");
+            told.say(&format!("seed {seed}: {fault}"));
             good = false;
         }
         all.runs += tally.runs;
@@ -126,9 +145,10 @@ fn cases(first: u64, seeds: u64) -> bool {
         all.longest = all.longest.or(tally.longest);
         eprint!("\r{} of {seeds} runs", all.runs);
     }
+    eprintln!();
     let Longest { rounds, time } = all.longest;
-    println!(
-        "\r{} runs, {} silences, {} idle verifiers, {} bans, {} restarts of the steward and {} of nodes, {} rewinds, {} rows taken up and {} \
+    told.say(&format!(
+        "{} runs, {} silences, {} idle verifiers, {} bans, {} restarts of the steward and {} of nodes, {} rewinds, {} rows taken up and {} \
          steps of rows that had waited: no case was lost; the longest were open for {rounds} rounds and for {:.1} s (seed {})",
         all.runs,
         all.silences,
@@ -141,12 +161,12 @@ fn cases(first: u64, seeds: u64) -> bool {
         all.late_steps,
         time as f64 / 1e3,
         all.worst
-    );
+    ));
     good
 }
 
 /// Runs many members on many rows, and prints what became of the rows.
-fn crowd(mut arguments: Vec<String>) -> Result<bool, Failure> {
+fn crowd(mut arguments: Vec<String>, told: &mut Told) -> Result<bool, Failure> {
     let nodes: usize = taken(&mut arguments, "--nodes", 1000)?;
     let rows: u16 = taken(&mut arguments, "--rows", 64)?;
     let rounds: u32 = taken(&mut arguments, "--rounds", 8)?;
@@ -170,7 +190,7 @@ fn crowd(mut arguments: Vec<String>) -> Result<bool, Failure> {
         let mut seats = BTreeMap::<u16, usize>::new();
         outcome.seats.iter().for_each(|seat| *seats.entry(seat.row.0).or_default() += 1);
         let (least, most) = (seats.values().min(), seats.values().max());
-        println!(
+        told.say(&format!(
             "round {}: {} seats in {} rows, {} to {} in each; {} rows took a step",
             outcome.round.next(),
             outcome.seats.len(),
@@ -178,24 +198,24 @@ fn crowd(mut arguments: Vec<String>) -> Result<bool, Failure> {
             least.unwrap_or(&0),
             most.unwrap_or(&0),
             outcome.steps.len(),
-        );
+        ));
     }
     let (report, seconds) = (sim.report(), sim.now() as f64 / 1e3);
-    println!(
+    told.say(&format!(
         "{} members had seats in {} rows; {} audits, {} silences, {} bans, {seconds:.0} virtual seconds",
         seated.len(),
         trained.len(),
         report.audits,
         report.silences,
         report.convictions.len()
-    );
+    ));
     // Members take turns where they are more than the seats (LEDGER-14).
     let turns = (rounds as usize).saturating_sub(3) * limits::SEATS;
     let all = turns < nodes || seated.len() == nodes;
     Ok(all && trained.len() == usize::from(rows) && report.convictions.is_empty())
 }
 
-fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
+fn attack(mut arguments: Vec<String>, told: &mut Told) -> Result<bool, Failure> {
     let nodes: usize = taken(&mut arguments, "--nodes", 8)?;
     let seed = taken(&mut arguments, "--seed", 1)?;
     let rounds = taken(&mut arguments, "--rounds", 60)?;
@@ -221,40 +241,56 @@ fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
         _ => plan.change,
     };
     let report = Sim::new(Plan { rule, verifiers, share_ppm, change, ..plan }).finish();
-    print_report(&report, seed);
+    tell(&report, seed, told);
     Ok(report.false_bans() == 0)
 }
 
-fn print_report(report: &Report, seed: u64) {
-    println!("seed {seed}");
-    for (round, loss) in report.losses.iter().enumerate() {
-        println!("round {round}: held-out loss {loss:.3}");
-    }
+/// Says what came of a run.
+fn tell(report: &Report, seed: u64, told: &mut Told) {
+    let losses = report.losses.iter().enumerate().map(|(round, loss)| (round as f64, *loss)).collect();
+    let rounds = report.losses.iter().enumerate();
+    let lines: Vec<String> =
+        rounds.map(|(round, loss)| format!("round {round}: held-out loss {loss:.3}")).collect();
+    told.say(&format!("seed {seed}\n{}", lines.join("\n")));
+    told.plot("loss", plot("Loss on the held-out text", "nats a token", [("held out".to_owned(), losses)]));
     for left in &report.left {
-        println!(
+        told.say(&format!(
             "round {}: node {} counts with {} bad leaves, the rule leaves {:.0} %",
             left.round,
             left.node,
             left.leaves,
             100.0 * left.factor
-        );
+        ));
     }
+    let cheats: BTreeSet<usize> = report.left.iter().map(|left| left.node).collect();
+    let of = |node: usize| {
+        let left = report.left.iter().filter(move |left| left.node == node);
+        (format!("node {node}"), left.map(|left| (f64::from(left.round.0), 100.0 * left.factor)).collect())
+    };
+    let weights = plot("What the robust rule left of false contributions", "%", cheats.into_iter().map(of));
+    told.plot("left", Plot { kind: Kind::Marks, ..weights });
     for ban in &report.convictions {
         let deserved = if ban.deserved { "" } else { ", FALSELY" };
-        println!(
+        told.say(&format!(
             "node {} is banned from round {} on for a {} in round {}, after {} audits{deserved}",
             ban.node,
             ban.effective,
             ban.finding.words(),
             ban.round,
             ban.audited.len()
-        );
+        ));
     }
-    println!(
+    told.say(&format!(
         "{} audits, {} passed, {} silences, {} accusations dismissed",
         report.audits, report.verdicts, report.silences, report.dismissed
-    );
-    println!("final state {:#}\ntrace       {:#}", report.root, report.trace);
+    ));
+    told.say(&format!("final state {:#}\ntrace       {:#}", report.root, report.trace));
+}
+
+/// A chart by round.
+fn plot(title: &str, y: &str, lines: impl IntoIterator<Item = (String, Vec<(f64, f64)>)>) -> Plot {
+    let series = lines.into_iter().map(|(name, points)| Series { name, points }).collect();
+    Plot { title: title.into(), x: "round".into(), y: y.into(), series, ..Plot::default() }
 }
 
 /// Takes `--name value` out of the arguments.

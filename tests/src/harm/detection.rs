@@ -8,9 +8,11 @@ use muster_core::hash::{Domain, hash_of};
 use muster_core::ids::{Digest, RunId};
 use muster_core::messages::audit::ResultsSeal;
 use muster_core::sign::Identity;
+use muster_view::plot::{Kind, Plot, Series};
 
 use super::cells::markdown;
 use crate::detection::{Detected, Schedule, Setting, Tally, run_all};
+use crate::told::Told;
 
 /// Rounds of the long simulation.
 pub const ROUNDS: u32 = 10_000;
@@ -215,7 +217,7 @@ pub fn again(setting: &Setting, schedule: Schedule) -> (Setting, Tally) {
 /// The long simulation, of leaves or of the segments of local updates, and whether it fits: text for people.
 ///
 /// What does not fit is simulated [again], and fails if it does not fit then either.
-pub fn report(seed: u64, rounds: u32, chained: bool) -> (String, bool) {
+pub fn report(seed: u64, rounds: u32, chained: bool, told: &mut Told) -> bool {
     let settings = long(seed, rounds, chained);
     let begun = Instant::now();
     let detected = run_all(&settings);
@@ -269,7 +271,34 @@ pub fn report(seed: u64, rounds: u32, chained: bool) -> (String, bool) {
         1e6 * (5.0 * signing + 10.0 * verifying),
         audits as f64 * (5.0 * signing + 10.0 * verifying)
     );
-    (text, good)
+    told.say(&text);
+    let name = if chained { "detection-of-segments" } else { "detection-of-leaves" };
+    told.plot(name, ratios(&settings, &detected, chained));
+    good
+}
+
+/// Bad leaves until conviction, as simulated over the formula.
+fn ratios(settings: &[Setting], detected: &[Detected], chained: bool) -> Plot {
+    let mut series: Vec<Series> = Vec::new();
+    let mut schedules: Vec<String> = Vec::new();
+    for (number, (setting, detected)) in (1..).zip(settings.iter().zip(detected)) {
+        let name = format!("run {number}, {} of {} in league", setting.friends, setting.verifiers);
+        let of = |(schedule, tally): (Schedule, &Tally)| tally.harm().0 / setting.harm(schedule);
+        let points = (1..).map(f64::from).zip(cheats(setting, detected).map(of));
+        let points = points.filter(|(_, ratio)| ratio.is_finite()).collect::<Vec<_>>();
+        series.push(Series { name, points });
+        schedules = cheats(setting, detected).map(|(schedule, _)| schedule.words()).collect();
+    }
+    let numbered = (1..).zip(&schedules).map(|(number, schedule)| format!("{number}: {schedule}"));
+    Plot {
+        title: format!("Bad {} until conviction", if chained { "segments" } else { "leaves" }),
+        notes: vec![format!("Schedules: {}.", numbered.collect::<Vec<_>>().join("; "))],
+        x: "schedule".into(),
+        y: "simulated / formula".into(),
+        series,
+        levels: vec![("the formula".into(), 1.0)],
+        kind: Kind::Points,
+    }
 }
 
 /// Seconds that signing and checking a step of an audit take.

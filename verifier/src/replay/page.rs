@@ -101,7 +101,7 @@ fn document(archive: &Archive, summary: &Summary) -> Document {
     document.table(
         "False contributions that counted",
         Table {
-            id: "cheating",
+            id: "cheating".into(),
             caption: "False contributions of convicts that counted, and what the robust rule left of them"
                 .into(),
             head: Column::all(&["Member", "#Round", "#The rule left"]),

@@ -17,6 +17,7 @@ use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
 use muster_replica::Replica;
 use muster_store::dataset::{self, Dataset, RouterSize, SourceText};
+use muster_store::error::StoreError;
 
 use super::*;
 use crate::member::{AggregatorView, Assignment, AuditedContribution, HonestNode, Spares, Summed};
@@ -63,7 +64,7 @@ fn with_experts(model: &mut Model, rows: u16) {
 fn manifest(directory: &Path, kind: Kind) -> (Arc<Manifest>, Arc<Dataset>) {
     let text = |name: &str| {
         let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
-        vec![Ok(SourceText { name: name.into(), bytes })]
+        vec![Ok::<_, StoreError>(SourceText { name: name.into(), bytes })]
     };
     let router = (kind == Kind::Rows).then_some(RouterSize { rows: 2, tokens: 8 });
     let data = dataset::pack_routed(text("train"), text("held out"), directory, router, &mut |_| ()).unwrap();

@@ -77,14 +77,14 @@ pub fn pack(
 ///
 /// # Errors
 /// As [`pack`]; [`crate::error::Kind::Refused`] when no router has this size, and when the training text is too short.
-pub fn pack_routed(
-    train: impl IntoIterator<Item = Result<SourceText>>,
-    held_out: impl IntoIterator<Item = Result<SourceText>>,
+pub fn pack_routed<E: From<StoreError>>(
+    train: impl IntoIterator<Item = core::result::Result<SourceText, E>>,
+    held_out: impl IntoIterator<Item = core::result::Result<SourceText, E>>,
     out: &Path,
     router: Option<RouterSize>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Data> {
-    let bytes = |text: Result<SourceText>| {
+) -> core::result::Result<Data, E> {
+    let bytes = |text: core::result::Result<SourceText, E>| {
         text.map(|SourceText { name, bytes }| PackedText { name, count: bytes.len(), bytes })
     };
     let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: &[], router };

@@ -8,10 +8,12 @@ use super::{Purpose, ROWS, Site};
 use crate::document::{Cell, Column, Document, Table};
 use crate::manifest;
 use crate::plot::shown;
-use crate::story::{DutyLine, MemberLine, Story};
+use crate::story::{DutyLine, HarmLine, MemberLine, Story};
 
 /// Rows of a list on a page that is about something else.
 const FEW: usize = 10;
+/// Pages that list one thing each, but for records.
+const LISTS: [&str; 7] = ["rounds", "members", "board", "audits", "bans", "harm", "verifiers"];
 
 impl Site {
     /// The document of a page, by its path without the ending.
@@ -30,13 +32,8 @@ impl Site {
         let rows = match list {
             "index" | "manifest" => 1,
             "records" if self.purpose == Purpose::Files => return None,
-            "bans" => story.bans.len(),
-            "verifiers" => story.members.iter().filter(|member| member.role == "verifier").count(),
-            "rounds" => story.rounds.len(),
-            "members" | "board" => story.members.len(),
-            "audits" => story.audits.lines().len(),
             "records" => usize::try_from(story.records).unwrap_or(usize::MAX),
-            _ => return None,
+            list => rows_of(&story, list)?,
         };
         if page > rows.div_ceil(ROWS).max(1) {
             return None;
@@ -48,6 +45,7 @@ impl Site {
             "board" => board(&story, page),
             "audits" => self.audits_page(&story, page, version),
             "bans" => self.bans_page(&story, page, version),
+            "harm" => harm_page(&story, page),
             "verifiers" => verifiers(&story, page),
             "records" => self.records_page(&story, page),
             _ => self.manifest_page(),
@@ -65,16 +63,9 @@ impl Site {
     /// Every page that there is, but those of records.
     pub(crate) fn pages(&self) -> Vec<String> {
         let story = self.view().story();
-        let lists = [
-            ("rounds", story.rounds.len()),
-            ("members", story.members.len()),
-            ("board", story.members.len()),
-            ("audits", story.audits.lines().len()),
-            ("bans", story.bans.len()),
-            ("verifiers", story.members.iter().filter(|member| member.role == "verifier").count()),
-        ];
+        let lists = LISTS.into_iter().filter_map(|list| Some((list, rows_of(&story, list)?)));
         let one = ["index", "manifest"].map(|name| format!("{name}.html"));
-        let lists = lists.into_iter().flat_map(|(list, rows)| {
+        let lists = lists.flat_map(|(list, rows)| {
             (1..=rows.div_ceil(ROWS).max(1)).map(move |page| match page {
                 1 => format!("{list}.html"),
                 page => format!("{list}-{page}.html"),
@@ -224,7 +215,12 @@ impl Site {
                 .map(|ban| format!("muster-verifier check DIR/evidence/{}.evidence\n", ban.evidence));
             document.code("Check them", commands.collect::<String>());
         }
-        document.table("What was found in convicts' earlier rounds", harm(story));
+        let harm = harm(story, story.harm.iter().rev().take(FEW));
+        document.table("What was found in convicts' earlier rounds", harm);
+        if story.harm.len() > FEW {
+            let all = Cell::of(format!("all {}", story.harm.len())).to("harm.html");
+            document.fact("False contributions of convicts", all);
+        }
         if let Some(plot) = super::charts::chart(story, "weight") {
             document.plot("weight", &plot, false, version);
         }
@@ -281,6 +277,19 @@ impl Site {
     }
 }
 
+/// Rows of a list.
+fn rows_of(story: &Story, list: &str) -> Option<usize> {
+    match list {
+        "rounds" => Some(story.rounds.len()),
+        "members" | "board" => Some(story.members.len()),
+        "audits" => Some(story.audits.lines().len()),
+        "bans" => Some(story.bans.len()),
+        "harm" => Some(story.harm.len()),
+        "verifiers" => Some(story.members.iter().filter(|member| member.role == "verifier").count()),
+        _ => None,
+    }
+}
+
 /// What the run is doing, for a title.
 fn state(story: &Story) -> String {
     match story.rounds.last() {
@@ -313,7 +322,7 @@ fn board(story: &Story, page: usize) -> Document {
         ]
     };
     let table = Table {
-        id: "board",
+        id: "board".into(),
         caption: "Contributions, the largest first".into(),
         head: Column::all(&["#Place", "Member", "#Leaves", "#Share", "#Verified", "#Rounds", "Standing"]),
         rows: ranked.into_iter().map(row).collect(),
@@ -354,7 +363,7 @@ fn verifiers(story: &Story, page: usize) -> Document {
     let members = story.members.iter().filter(|member| member.role == "verifier").collect();
     let (members, pager) = paged("verifiers", page, members);
     let table = Table {
-        id: "verifiers",
+        id: "verifiers".into(),
         caption: "Verifiers and their duty".into(),
         head: Column::all(&[
             "Verifier",
@@ -401,7 +410,7 @@ fn trees(story: &Story) -> Table {
         open.extend(children.rev().map(|child| (depth + 1, *child)));
     }
     Table {
-        id: "trees",
+        id: "trees".into(),
         caption: "Members who brought in others, and those below them".into(),
         head: Column::all(&["Member", "Standing", "#Brought in", "Tree"]),
         rows,
@@ -410,9 +419,20 @@ fn trees(story: &Story) -> Table {
     }
 }
 
+/// All that convicts placed before.
+fn harm_page(story: &Story, page: usize) -> Document {
+    let mut document = Document::titled("False contributions of convicts").saying(
+        "Once a member is convicted, the steward recomputes its earlier rounds. The robust rule bounds what a false contribution \
+         moves. The newest contribution comes first.",
+    );
+    let (lines, pager) = paged("harm", page, story.harm.iter().rev().collect());
+    document.table("What was found", Table { pager, ..harm(story, lines.into_iter()) });
+    document
+}
+
 /// What convicts placed before, as far as the steward recomputed it.
-fn harm(story: &Story) -> Table {
-    let row = |line: &crate::story::HarmLine| {
+fn harm<'a>(story: &Story, lines: impl Iterator<Item = &'a HarmLine>) -> Table {
+    let row = |line: &HarmLine| {
         vec![
             who(story, &line.member),
             Cell::of(line.round),
@@ -421,10 +441,10 @@ fn harm(story: &Story) -> Table {
         ]
     };
     Table {
-        id: "harm",
+        id: "harm".into(),
         caption: "False contributions and parts of convicts, and what the robust rule left of them".into(),
         head: Column::all(&["Member", "#Round", "False", "#Moved the round's aggregate by"]),
-        rows: story.harm.iter().rev().take(10 * ROWS).map(row).collect(),
+        rows: lines.map(row).collect(),
         empty: "None is known. Only the steward's log has them.",
         pager: None,
     }

@@ -23,7 +23,7 @@ impl Site {
         document.table(
             "All records",
             Table {
-                id: "records",
+                id: "records".into(),
                 caption: "Records, newest first".into(),
                 head: Column::all(&["#Height", "Kind", "What it says"]),
                 rows: heights.into_iter().filter_map(row).collect(),

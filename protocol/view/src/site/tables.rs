@@ -87,7 +87,7 @@ impl Site {
             ]
         };
         Table {
-            id: "rounds",
+            id: "rounds".into(),
             caption: "Ended rounds, newest first".into(),
             head: Column::all(&[
                 "#Round",
@@ -127,7 +127,7 @@ impl Site {
             ]
         };
         Table {
-            id: "members",
+            id: "members".into(),
             caption: "Members, in the order in which they were admitted".into(),
             head: Column::all(&[
                 "Member",
@@ -162,7 +162,7 @@ impl Site {
             ]
         };
         Table {
-            id: "audits",
+            id: "audits".into(),
             caption: "Audits, newest first".into(),
             head: Column::all(&["#Round", "Member", "Verifier", "State", "Why"]),
             rows: audits.iter().map(row).collect(),
@@ -186,7 +186,7 @@ impl Site {
             ]
         };
         Table {
-            id: "bans",
+            id: "bans".into(),
             caption: "Bans, newest first".into(),
             head: Column::all(&[
                 "#Record",
@@ -213,7 +213,7 @@ impl Site {
             ]
         };
         Table {
-            id: "happenings",
+            id: "happenings".into(),
             caption: "What else happened, newest first".into(),
             head: Column::all(&["#Round", "#Record", "Member", "What"]),
             rows: happenings.iter().map(row).collect(),
