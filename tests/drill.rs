@@ -334,7 +334,10 @@ fn a_sweep_compares_values_of_a_setting() {
     assert!(page.contains("share-0.5/report.html") && page.matches("<svg").count() == 4, "{page}");
     assert!(read("data/price.csv").starts_with("audit.share,recomputed\n0.5,25\n1,50\n"));
     // What is wrong is said before anything is played.
-    let wrong = ["--sweep", "audit.shares=0.5,1.0", "--out", &out];
-    let (code, output) = run.muster(&[&asked[..], &wrong].concat());
-    assert!(code == 2 && output.contains("shares"), "{code} {output}");
+    let other = run.at("other");
+    for (values, words) in [("audit.shares=0.5,1.0", "shares"), ("audit.share=0.5,7", "audit.share = 7")] {
+        let (code, output) = run.muster(&[&asked[..], &["--sweep", values, "--out", &other]].concat());
+        assert!(code == 2 && output.contains(words), "{code} {output}");
+    }
+    assert!(!run.path("other").exists());
 }

@@ -1,5 +1,6 @@
 //! `--board`: the run on the whole terminal, drawn anew when there is news.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Stderr, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -15,7 +16,7 @@ use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -96,7 +97,8 @@ impl Board {
         *lock(&SCREEN) = Some(screen);
         // From here on whatever fails gives it back.
         let board = Self(());
-        execute!(stderr(), EnterAlternateScreen)?;
+        // Not every terminal has an empty one.
+        execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         tell_of_panics();
         tokio::spawn(terminated());
         let stopping = Arc::new(AtomicBool::new(false));
@@ -240,8 +242,9 @@ impl Drawing<'_> {
             self.loss(frame, story, middle);
             self.members(frame, story, below);
         }
+        let room = usize::from(said.height.saturating_sub(1));
         let lines: Vec<Line<'_>> =
-            lines::newest(usize::from(said.height.saturating_sub(1))).into_iter().map(Line::from).collect();
+            lines::newest(room).iter().map(|line| Line::from(brief(line).into_owned())).collect();
         frame.render_widget(Paragraph::new(lines).block(self.block("What happens")), said);
         let keys_say = if self.stopping {
             "stopping when the round is over · q or Ctrl-C again: now"
@@ -430,6 +433,14 @@ fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
+/// A line of the log without its date, and without the level where it is the usual one.
+fn brief(line: &str) -> Cow<'_, str> {
+    let parts = line.split_once('Z').and_then(|(time, rest)| Some((time.split_once('T')?.1.get(..8)?, rest)));
+    let Some((time, rest)) = parts else { return line.into() };
+    let rest = rest.trim_start();
+    format!("{time} {}", rest.strip_prefix("INFO ").unwrap_or(rest)).into()
+}
+
 fn fact(name: &str, text: String) -> Line<'static> {
     Line::from(vec![
         Span::styled(format!("{name:>10}  "), Style::new().add_modifier(Modifier::DIM)),
@@ -579,6 +590,16 @@ mod tests {
     fn times_are_short() {
         assert_eq!([5.0, 75.0, 3_661.0, 200_000.0].map(clock), ["0:05", "1:15", "1:01:01", "2 days"]);
         assert_eq!(rest(&story(), 10), Some(900.0));
+    }
+
+    #[test]
+    fn lines_of_the_log_are_short() {
+        assert_eq!(
+            brief("2026-11-26T03:50:31.389820Z  INFO round 4/9: loss 1"),
+            "03:50:31 round 4/9: loss 1"
+        );
+        assert_eq!(brief("2026-11-26T03:50:31.389820Z  WARN no room"), "03:50:31 WARN no room");
+        assert_eq!(brief("Zeus said Time"), "Zeus said Time");
     }
 
     #[test]
