@@ -162,7 +162,7 @@ pub(super) struct PackArguments {
     #[arg(long, conflicts_with = "text", num_args = 1.., value_name = "DIR")]
     pub(super) hf: Vec<PathBuf>,
     /// The column of these datasets that holds the text.
-    #[arg(long, value_name = "NAME", default_value = "text", requires = "hf")]
+    #[arg(long, value_name = "NAME", default_value = "text", conflicts_with = "text")]
     pub(super) column: String,
     /// UTF-8 files, or folders of them, to measure the loss on; the run never trains on them. With --hf, datasets.
     #[arg(long, num_args = 1.., value_name = "PATH")]

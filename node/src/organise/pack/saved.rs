@@ -175,7 +175,10 @@ impl Rows {
             let wanted: Vec<String> =
                 numbered.map(|(_, text)| (*text).to_owned()).filter(|text| !text.is_empty()).collect();
             if !wanted.is_empty() {
-                let name = format!("{}, rows {first} to {}", stream.path.display(), after - 1);
+                let name = {
+                    let (first, last) = (first.max(self.rows.start), after.min(self.rows.end) - 1);
+                    format!("{}, rows {first} to {last}", stream.path.display())
+                };
                 return Ok(Some(Passage { name, texts: wanted }));
             }
         }
