@@ -17,6 +17,8 @@ const SHOWN: [u32; 6] = [1, 2, 5, 10, 20, 50];
 pub(super) struct Odds {
     /// How one verifier audits a contribution.
     rates: Rates,
+    /// Probability that a newcomer's contribution is audited, and recomputed leaves after which it halves (STAND-4).
+    newcomers: (f64, u32),
     /// Probability that a block of an aggregate is reduced again.
     blocks: f64,
     verifiers: u16,
@@ -64,6 +66,7 @@ impl Odds {
         Self {
             rates: Rates::new(settings.audit.share, settings.leaves_of_node(nodes), settings.audit.leaves)
                 .chained(settings.local.is_some()),
+            newcomers: (settings.admission.newcomer_share.clamp(0.0, 1.0), settings.admission.halving),
             blocks: settings.audit.blocks.clamp(0.0, 1.0),
             verifiers,
             sparing: 0,
@@ -99,9 +102,26 @@ impl Odds {
         self.upright() * share * found
     }
 
+    /// The probability that a member's contribution is audited, round by round: a newcomer's is higher, and falls with the
+    /// leaves that can be expected to be recomputed by then. In the final rounds every contribution is audited.
+    fn shares(&self) -> impl Iterator<Item = f64> {
+        let ((newcomer, halving), (_, rounds, last)) = (self.newcomers, self.rounds);
+        let drawn = self.upright() * f64::from(self.rates.drawn);
+        let mut credit = 0.0;
+        (0..rounds).map(move |round| {
+            if round.saturating_add(last) >= rounds {
+                return 1.0;
+            }
+            let halvings = (credit / f64::from(halving.max(1))).floor();
+            let share = (newcomer * 0.5f64.powf(halvings)).max(self.rates.share);
+            credit += share * drawn;
+            share
+        })
+    }
+
     /// `None` where there is nothing to convict.
     pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
-        let (from, rounds, last) = self.rounds;
+        let (from, rounds, _) = self.rounds;
         match attack.betrayal.wrong {
             // Two aggregators of a part differ (ROUND-25): the round itself finds it.
             Wrong::Block if self.replicas > 1 => return Some(AT_ONCE),
@@ -116,11 +136,15 @@ impl Odds {
             _ => {}
         }
         let found = attack.betrayal.wrong.found(self.rates.leaves, self.rates.drawn)?;
-        // In the final audit every contribution is audited.
-        let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.rates.share };
-        let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
-        let (in_run, escapes) = tries(bad.map(|round| self.convicted(found, share(round))));
-        let contributions = 1.0 / self.convicted(found, self.rates.share);
+        let bad = |(round, _): &(u32, f64)| *round >= from && attack.betrayal.rhythm.bad(round - from);
+        let bad = (0..).zip(self.shares()).filter(bad);
+        let chances: Vec<f64> = bad.map(|(_, share)| self.convicted(found, share)).collect();
+        let (in_run, escapes) = tries(chances.iter().copied());
+        // Of a run that goes on as it is before the final rounds.
+        let settled = self.shares().filter(|share| *share < 1.0).last().unwrap_or(1.0).max(self.rates.share);
+        let before = chances.into_iter().take_while(|chance| *chance < self.convicted(found, 1.0));
+        let (made, left) = tries(before);
+        let contributions = made + left / self.convicted(found, settled);
         Some(Expected { contributions, in_run, audits: 1.0 / (self.upright() * found), escapes })
     }
 
@@ -164,6 +188,15 @@ impl Odds {
             drawn,
             percent(self.rates.recomputed())
         );
+        if self.newcomers.0 > share {
+            let (newcomer, halving) = self.newcomers;
+            let _ = writeln!(
+                text,
+                "A member begins as a newcomer, audited with {}, which halves with every {halving} of its leaves that were recomputed. \
+                 The table leaves this out; what is said of each attack counts it.\n",
+                percent(newcomer)
+            );
+        }
         if self.sparing > 0 {
             let _ = writeln!(
                 text,
@@ -248,6 +281,7 @@ mod tests {
         let mut settings = Settings::default();
         (settings.audit.share, settings.audit.leaves, settings.audit.final_rounds) = (share, drawn, 2);
         (settings.training.leaves, settings.training.rounds) = (16, 30);
+        settings.admission.newcomer_share = 0.0;
         Odds::of(&settings, 4, verifiers, 10)
     }
 
@@ -287,6 +321,20 @@ mod tests {
         assert!(expected(odds(0.0, 1, 1), "equivocate").unwrap().certain());
         let twins = Odds { replicas: 2, ..odds(0.25, 1, 1) };
         assert_eq!(expected(twins, "nudge"), Some(AT_ONCE), "the other aggregator differs");
+    }
+
+    #[test]
+    fn newcomers_are_audited_more() {
+        // Audited every second time until 100 leaves are recomputed, which is after the run; then every fourth.
+        let new = |halving| Odds { newcomers: (0.5, halving), ..odds(0.05, 1, 1) };
+        let sign = |halving| expected(new(halving), "sign").unwrap();
+        assert!((sign(100).contributions - 2.0).abs() < 1e-9, "{:?}", sign(100));
+        assert!((sign(100).in_run - 2.0).abs() < 1e-4, "{:?}", sign(100));
+        let shares: Vec<f64> = new(5).shares().collect();
+        assert_eq!((shares[9], shares[10], shares[27], shares[28]), (0.5, 0.25, 0.25, 1.0));
+        let text = new(100).text(&["sign".parse().unwrap()], &[]);
+        assert!(text.contains("audited with 50 %, which halves with every 100"), "{text}");
+        assert!(text.contains("after 2.0 bad contributions"), "{text}");
     }
 
     #[test]

@@ -44,7 +44,8 @@ struct SweepPoint {
     held_out_loss: Option<f64>,
     /// Training loss of the last round, in nats a token.
     last_loss: Option<f64>,
-    /// Share of all leaves that these settings recompute, before the final rounds, whose contributions are all audited.
+    /// Share of all leaves that these settings recompute: once members are no newcomers, and before the final rounds, whose
+    /// contributions are all audited.
     recomputed: f64,
     /// Audits that the verifiers did.
     audits: u64,
@@ -310,7 +311,8 @@ fn plots(setting: &str, points: &[SweepPoint]) -> Vec<(String, Plot)> {
     let price = plot(
         "Price",
         "% of all leaves",
-        "The share of all leaves that these settings recompute, before the final rounds, whose contributions are all audited.",
+        "The share of all leaves that these settings recompute, once members are no newcomers and before the final rounds, whose \
+         contributions are all audited.",
         vec![series("recomputed", &|point| Some(100.0 * point.recomputed))],
     );
     let time = plot(
