@@ -164,12 +164,12 @@ impl From<JoinError> for Failure {
     fn from(error: JoinError) -> Self {
         let message = error.to_string();
         let exit = match error {
+            JoinError::Follow(error) => return error.into(),
             JoinError::Banned { .. }
             | JoinError::Refused(_)
             | JoinError::Over(_)
             | JoinError::Manifest(_) => Exit::Negative,
             JoinError::Environment(_) | JoinError::Unreliable(_) | JoinError::Store(_) => Exit::Environment,
-            JoinError::Follow(error) => Self::from(error).exit,
         };
         Self { exit, message }
     }

@@ -108,7 +108,11 @@ impl From<PeerError> for Failure {
             PeerError::Refused(why) => Self::negative(format!("the steward refused: {why}")),
             PeerError::Net(error) => {
                 let Self { exit, message } = error.into();
-                Self { exit, message: format!("the steward: {message}") }
+                let then = match exit {
+                    Exit::Network => "; ask the organiser whether the run is hosted now",
+                    _ => "",
+                };
+                Self { exit, message: format!("the steward: {message}{then}") }
             }
             error => Self::network(format!("the steward: {error}")),
         }
