@@ -9,6 +9,8 @@ use plotters::prelude::*;
 const SIZE: (u32, u32) = (880, 300);
 /// Points of a line that are drawn; a longer one is drawn by means.
 const POINTS: usize = 440;
+/// Points of a line that are marked; of more, none is.
+const MARKED: usize = 60;
 /// Dark enough for white paper, and told apart by people who see no red or green (after Okabe and Ito, darkened).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 90, 156),
@@ -153,7 +155,8 @@ impl Plot {
                 Kind::Lines => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
                 Kind::Points => chart.draw_series(points.map(|at| Circle::new(at, 5, colour.filled())))?,
                 Kind::Marks => {
-                    chart.draw_series(points.clone().map(|at| Circle::new(at, 4, colour.filled())))?;
+                    let marks = points.clone().filter(|_| points.len() <= MARKED);
+                    chart.draw_series(marks.map(|at| Circle::new(at, 4, colour.filled())))?;
                     chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?
                 }
             };
