@@ -19,7 +19,7 @@ ROOT = BENCH.parents[1] if len(BENCH.parents) > 1 else BENCH
 VENV = ROOT / "target" / "bench-venv"
 # Name of the module: what pip installs for it.
 PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1",
-            "tokenizers": "tokenizers<0.23", "gguf": "gguf",
+            "tokenizers": "tokenizers<0.23", "gguf": "gguf", "accelerate": "accelerate",
             # ByzFL wants a torchvision, and the newest one would replace torch.
             "torchvision": "torchvision==0.26.0", "byzfl": "byzfl==0.0.11",
             "hivemind": "hivemind==1.1.12"}

@@ -24,7 +24,7 @@ import tempfile
 
 import environment
 
-environment.enter("numpy", "torch", "transformers", "gguf")
+environment.enter("numpy", "torch", "transformers", "gguf", "accelerate")
 
 import torch
 import transformers
