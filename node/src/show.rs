@@ -2,13 +2,15 @@
 
 pub mod board;
 pub mod lines;
+mod picture;
 
 use std::sync::Arc;
 
 use muster_view::View;
 use muster_view::serve::{Pages, serve};
 
-use self::board::{Board, Seen};
+use self::board::Board;
+use self::picture::Surroundings;
 
 /// How to show a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,13 +54,14 @@ impl Shown {
         self.pages.as_ref().map(|pages| &*pages.url)
     }
 
-    /// Shows it on the terminal as well. Whatever is printed before this is seen again when the board is gone.
+    /// Shows it on the terminal as well, with what this program does ("hosting") and where members can dial it. Whatever is
+    /// printed before this is seen again when the board is gone.
     ///
     /// # Errors
     /// In words: the terminal refuses.
-    pub fn open_board(&mut self, mut seen: Seen) -> Result<(), String> {
-        seen.page = self.page().map(str::to_owned);
-        let board = Board::open(self.view.clone(), seen);
+    pub fn open_board(&mut self, doing: &'static str, addresses: Vec<String>) -> Result<(), String> {
+        let page = self.page().map(str::to_owned);
+        let board = Board::open(self.view.clone(), Surroundings { doing, addresses, page });
         self._board = Some(
             board.map_err(|error| format!("the terminal refuses the board: {error}; leave --board out"))?,
         );

@@ -50,7 +50,6 @@ pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
-use crate::show::board::Seen;
 use board::Board;
 use court::{Court, HOARD, SHOWING};
 use driver::{Inbound, QUEUE, Questions, StewardDriver, StopHearings};
@@ -124,8 +123,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let page = driver.shown.as_ref().and_then(|shown| shown.page()).map(str::to_owned);
     ready(&Ready { run, addresses: listening.addresses.clone(), page });
     if let Some(shown) = driver.shown.as_mut().filter(|_| options.show.board) {
-        let seen = Seen { doing: "hosting", addresses: listening.addresses, page: None };
-        shown.open_board(seen).map_err(Failure::environment)?;
+        shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
     }
     let ending = driver.run().await;
     drop(stop);

@@ -410,7 +410,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         name: arguments.name.unwrap_or_default(),
         listen,
         advertise: arguments.advertise,
-        progress: std::io::stderr().is_terminal() && !show.board,
+        progress: std::io::stderr().is_terminal(),
         show,
         gossip,
         machine: arguments.leaves.machine(),

@@ -46,7 +46,6 @@ use crate::intake::Intake;
 use crate::organise::MANIFEST;
 use crate::progress::ProgressDisplay;
 use crate::show::Shown;
-use crate::show::board::Seen;
 use muster_view::{Source, View};
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
@@ -226,8 +225,9 @@ impl Session {
         let wanted = self.driver.options.show.board;
         let Some(shown) = self.shown.as_mut().filter(|_| wanted) else { return Ok(()) };
         let addresses = self.addresses.iter().map(|address| String::from(&**address)).collect();
-        let seen = Seen { doing: "taking part", addresses, page: None };
-        shown.open_board(seen).map_err(JoinError::Environment)
+        // Until now a bar showed what was fetched.
+        self.driver.progress = ProgressDisplay::new(false);
+        shown.open_board("taking part", addresses).map_err(JoinError::Environment)
     }
 
     /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.

@@ -47,8 +47,10 @@ pub fn export_gguf(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
     let written = write(&checkpoint.manifest.model, decoder, &about, &parameters, &aside)
         .and_then(|()| fs::rename(&aside, out));
     written.map_err(|error| {
-        // What is left of it is of no use.
-        let _ = fs::remove_file(&aside);
+        // What is left of it is of no use, unless somebody else made it just now.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&aside);
+        }
         Failure::environment(format!("{}: cannot be written ({error})", out.display()))
     })
 }

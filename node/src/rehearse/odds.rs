@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use muster_core::manifest::Admission;
+use muster_core::standing::audit_ppm;
+
 use super::lie::Lie;
 use crate::organise::config::Settings;
 use crate::organise::rates::{Rates, percent};
@@ -107,13 +110,15 @@ impl Odds {
     fn shares(&self) -> impl Iterator<Item = f64> {
         let ((newcomer, halving), (_, rounds, last)) = (self.newcomers, self.rounds);
         let drawn = self.upright() * f64::from(self.rates.drawn);
+        let ppm = |share: f64| (1e6 * share) as u32;
+        let admission = Admission { newcomer_ppm: ppm(newcomer), halving, ..Admission::closed(1, 1, 1) };
         let mut credit = 0.0;
         (0..rounds).map(move |round| {
             if round.saturating_add(last) >= rounds {
                 return 1.0;
             }
-            let halvings = (credit / f64::from(halving.max(1))).floor();
-            let share = (newcomer * 0.5f64.powf(halvings)).max(self.rates.share);
+            let newcomer = audit_ppm(&admission, 0, credit as u64);
+            let share = (f64::from(newcomer) / 1e6).max(self.rates.share);
             credit += share * drawn;
             share
         })

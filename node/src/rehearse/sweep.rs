@@ -116,6 +116,11 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
+/// A failure of the drill at a value.
+fn at(setting: &str, value: &str, failure: &Failure) -> Failure {
+    Failure { exit: failure.exit, message: format!("{setting} = {value}: {}", failure.message) }
+}
+
 /// The drills, none of them begun: a wrong value is found before hours of work.
 fn rehearsals(sweep: &Sweep, options: &DrillOptions) -> Outcome<Vec<(String, Rehearsal)>> {
     let (name, template) = (options.config.display().to_string(), read(&options.config)?);
@@ -136,10 +141,7 @@ fn rehearsals(sweep: &Sweep, options: &DrillOptions) -> Outcome<Vec<(String, Reh
         let settings = sweep.settings(&name, &template, value)?;
         let named = format!("{name} with {setting} = {value}");
         let rehearsal = Rehearsal::of_settings(&options, &named, settings)?;
-        stage::check(&rehearsal).map_err(|mut failure| {
-            failure.message = format!("{setting} = {value}: {}", failure.message);
-            failure
-        })?;
+        stage::check(&rehearsal).map_err(|failure| at(&setting, value, &failure))?;
         Ok((value.clone(), rehearsal))
     };
     sweep.values().iter().map(rehearsal).collect()
@@ -165,9 +167,8 @@ pub(super) fn run(
         say(&format!("{setting} = {value}: {} rounds\n", rehearsal.rounds));
         match stage::play(rehearsal, &interrupt, drawn) {
             Ok(facts) => points.push(SweepPoint::of(value, sweep.folder(value), &rehearsal.odds()?, &facts)),
-            Err(mut failure) => {
-                failure.message = format!("{setting} = {value}: {}", failure.message);
-                ended = Err(failure);
+            Err(failure) => {
+                ended = Err(at(&setting, value, &failure));
                 break;
             }
         }
@@ -272,7 +273,7 @@ fn plots(setting: &str, points: &[SweepPoint]) -> Vec<(String, Plot)> {
         format!("{}.", names.collect::<Vec<_>>().join(", "))
     });
     let xs: Vec<f64> = numbers.unwrap_or_else(places);
-    let kind = if notes.is_some() { Kind::Points } else { Kind::Marks };
+    let kind = if notes.is_some() { Kind::Points } else { Kind::Lines };
     let series = |name: &str, of: &dyn Fn(&SweepPoint) -> Option<f64>| {
         let mut points: Vec<(f64, f64)> =
             xs.iter().zip(points).filter_map(|(x, point)| Some((*x, of(point)?))).collect();

@@ -1,6 +1,5 @@
 //! `--board`: the run on the whole terminal, drawn anew when there is news.
 
-use std::borrow::Cow;
 use std::io::{self, IsTerminal, Stderr, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -9,8 +8,7 @@ use std::{panic, thread};
 
 use muster_core::lock::lock;
 use muster_view::View;
-use muster_view::plot::shown;
-use muster_view::story::{MemberLine, Story};
+use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -18,40 +16,17 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::symbols::Marker;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{
-    Axis, Block, Borders, Cell, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Table, Wrap,
-};
-use ratatui::{Frame, Terminal};
 
 use super::lines;
+use super::picture::{Picture, Surroundings};
 
 /// How often it is drawn, for the clock and for news.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Rounds whose mean length tells how long the rest takes.
-const RECENT: usize = 20;
-/// Columns from which two things stand beside each other, and lines from which the loss has a chart.
-const WIDE: u16 = 92;
-const HIGH: u16 = 22;
 
 /// The terminal, while a board has it: a process has one.
 static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
 
 type Screen = Terminal<CrosstermBackend<Stderr>>;
-
-/// What a board says besides the run itself.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// What this program does: "hosting", "taking part".
-    pub doing: &'static str,
-    /// Where members can dial it.
-    pub addresses: Vec<String>,
-    /// Where a browser sees the run.
-    pub page: Option<String>,
-}
 
 /// A board, which has the terminal until this is dropped.
 pub struct Board(());
@@ -90,7 +65,7 @@ impl Board {
     ///
     /// # Errors
     /// What the terminal says.
-    pub(super) fn open(view: Arc<View>, seen: Seen) -> io::Result<Self> {
+    pub(super) fn open(view: Arc<View>, seen: Surroundings) -> io::Result<Self> {
         let screen = Terminal::new(CrosstermBackend::new(stderr()))?;
         enable_raw_mode()?;
         lines::keep();
@@ -147,15 +122,15 @@ fn tell_of_panics() {
 }
 
 /// Draws until the terminal is given back.
-fn draw(view: &View, seen: &Seen, stopping: &AtomicBool) {
+fn draw(view: &View, seen: &Surroundings, stopping: &AtomicBool) {
     let (began, colour) = (Instant::now(), wants_colour());
     loop {
         {
             let mut screen = lock(&SCREEN);
             let Some(terminal) = &mut *screen else { return };
             let stopping = stopping.load(Ordering::Relaxed);
-            let drawing = Drawing { view, seen, colour, stopping, elapsed: began.elapsed() };
-            if terminal.draw(|frame| drawing.draw(frame, &view.story())).is_err() {
+            let picture = Picture { view, seen, colour, stopping, elapsed: began.elapsed() };
+            if terminal.draw(|frame| picture.draw(frame, &view.story())).is_err() {
                 drop(screen);
                 return give_back();
             }
@@ -199,408 +174,9 @@ fn interrupt() {
     }
 }
 
-/// One picture.
-struct Drawing<'a> {
-    view: &'a View,
-    seen: &'a Seen,
-    colour: bool,
-    stopping: bool,
-    elapsed: Duration,
-}
-
-impl Drawing<'_> {
-    fn draw(&self, frame: &mut Frame<'_>, story: &Story) {
-        let area = frame.area();
-        let log = if area.height < HIGH { 4 } else { area.height / 4 };
-        let [title, gauge, waits, body, said, keys] = Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Length(1),
-            Constraint::Length(2),
-            Constraint::Fill(1),
-            Constraint::Length(log),
-            Constraint::Length(1),
-        ])
-        .areas(area);
-        frame.render_widget(self.title(story), title);
-        frame.render_widget(self.gauge(story), gauge);
-        frame.render_widget(Paragraph::new(alarm(story)).wrap(Wrap { trim: true }), waits);
-        let facts = self.facts(story);
-        let rows = facts.len() as u16;
-        if body.width >= WIDE {
-            let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            let [top, below] =
-                Layout::vertical([Constraint::Length(rows + 1), Constraint::Fill(1)]).areas(left);
-            frame.render_widget(Paragraph::new(facts), top);
-            self.loss(frame, story, below);
-            self.members(frame, story, right);
-        } else {
-            let chart = if area.height >= HIGH { body.height.saturating_sub(rows + 1) / 2 } else { 0 };
-            let [top, middle, below] =
-                Layout::vertical([Constraint::Length(rows), Constraint::Length(chart), Constraint::Fill(1)])
-                    .areas(body);
-            frame.render_widget(Paragraph::new(facts), top);
-            self.loss(frame, story, middle);
-            self.members(frame, story, below);
-        }
-        let room = usize::from(said.height.saturating_sub(1));
-        let lines: Vec<Line<'_>> =
-            lines::newest(room).iter().map(|line| Line::from(brief(line).into_owned())).collect();
-        frame.render_widget(Paragraph::new(lines).block(self.block("What happens")), said);
-        let keys_say = if self.stopping {
-            "stopping when the round is over · q or Ctrl-C again: now"
-        } else {
-            "q or Ctrl-C: finish the round and stop"
-        };
-        frame.render_widget(Paragraph::new(keys_say).style(self.faint()), keys);
-    }
-
-    fn title(&self, story: &Story) -> Paragraph<'_> {
-        let name = self.view.manifest.name.to_string();
-        let strong = Style::new().add_modifier(Modifier::BOLD);
-        Paragraph::new(Line::from(vec![
-            Span::styled(name, strong),
-            Span::raw(format!(" · {} · {}", self.seen.doing, story.stage)),
-        ]))
-    }
-
-    fn gauge(&self, story: &Story) -> Gauge<'_> {
-        let all = self.view.manifest.training.rounds;
-        let done = story.rounds.last().map_or(0, |round| round.round + 1);
-        let elapsed = clock(self.elapsed.as_secs_f64());
-        let left = rest(story, all.saturating_sub(done))
-            .map_or_else(String::new, |left| format!(" < {}", clock(left)));
-        let style = if self.colour { Style::new().fg(Color::Cyan) } else { Style::new() };
-        Gauge::default()
-            .ratio((f64::from(done) / f64::from(all.max(1))).clamp(0.0, 1.0))
-            .label(format!("round {done}/{all} [{elapsed}{left}]"))
-            .gauge_style(style)
-            .use_unicode(true)
-    }
-
-    /// What counts: what this member did, or what the run came to.
-    fn facts(&self, story: &Story) -> Vec<Line<'static>> {
-        let mut lines = Vec::new();
-        let me = self.view.me.and_then(|me| story.member(&format!("{me:#}")));
-        if let Some(me) = me {
-            lines.push(fact("you", called(me)));
-            let share = me
-                .share
-                .map_or_else(String::new, |share| format!(", {:.1} % of the last round", 100.0 * share));
-            lines.push(fact("counted", format!("{} leaves in {} rounds{share}", me.leaves, me.rounds)));
-            lines.push(fact("verified", format!("{} leaves recomputed and found right", me.verified)));
-            if let Some(penalty) = &me.penalty {
-                lines.push(fact("but", penalty.words()));
-            }
-        }
-        let of = |role| {
-            let active = story.members.iter().filter(|member| member.standing == "active");
-            active.filter(|member| member.role == role).count()
-        };
-        let (nodes, verifiers) = (of("node"), of("verifier"));
-        lines.push(fact("here", format!("{}, {}", counted(nodes, "node"), counted(verifiers, "verifier"))));
-        if let Some(last) = story.rounds.last() {
-            let speed = last.phases.seconds.map(|seconds| last.tokens as f64 / seconds.max(1e-3));
-            let speed =
-                speed.map_or_else(String::new, |speed| format!(", {} tokens/s", shown(speed.round())));
-            let loss =
-                if last.leaves > 0 { format!("loss {:.3}", last.loss) } else { "nobody counted".into() };
-            lines.push(fact("last round", format!("{loss}{speed}")));
-        }
-        if let Some((round, loss)) = story.held_out.last_key_value() {
-            lines.push(fact("held out", format!("loss {loss:.3} before round {round}")));
-        }
-        let [passed, guilty, silent] = story.audits.counts();
-        let audits = format!("{passed} passed, {guilty} found something, {silent} unanswered");
-        lines.push(fact("audits", audits));
-        let bans = match story.bans.last() {
-            None => "none".to_owned(),
-            Some(last) => {
-                let who: String = last.member.chars().take(8).collect();
-                format!(
-                    "{}; the last: {who} for a {} in round {}",
-                    story.bans.len(),
-                    last.finding,
-                    last.round
-                )
-            }
-        };
-        lines.push(fact("bans", bans));
-        if !self.seen.addresses.is_empty() {
-            lines.push(fact("dial", self.seen.addresses.join(", ")));
-        }
-        if let Some(page) = &self.seen.page {
-            lines.push(fact("pages", page.clone()));
-        }
-        lines
-    }
-
-    fn loss(&self, frame: &mut Frame<'_>, story: &Story, area: Rect) {
-        let rounds = story.rounds.iter().filter(|line| line.leaves > 0);
-        let training: Vec<(f64, f64)> = rounds.map(|line| (f64::from(line.round), line.loss)).collect();
-        let held: Vec<(f64, f64)> =
-            story.held_out.iter().map(|(round, loss)| (f64::from(*round), *loss)).collect();
-        if area.height < 5 || training.len() < 2 {
-            return;
-        }
-        let all = || training.iter().chain(&held);
-        let low = all().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
-        let high = all().map(|(_, loss)| *loss).fold(f64::NEG_INFINITY, f64::max).max(low + 1e-3);
-        let last = all().map(|(round, _)| *round).fold(1.0, f64::max);
-        let colour = |colour| if self.colour { Style::new().fg(colour) } else { Style::new() };
-        let line = |name: &'static str, points, style| {
-            Dataset::default()
-                .name(name)
-                .data(points)
-                .marker(Marker::Braille)
-                .graph_type(GraphType::Line)
-                .style(style)
-        };
-        let mut lines = vec![line("training", &training, colour(Color::Cyan))];
-        if held.len() > 1 {
-            lines.push(line("held out", &held, colour(Color::Yellow)));
-        }
-        let chart = Chart::new(lines)
-            .block(self.block("Loss, nats a token"))
-            .x_axis(Axis::default().bounds([0.0, last]).labels(["0".to_owned(), format!("{last:.0}")]))
-            .y_axis(Axis::default().bounds([low, high]).labels([format!("{low:.2}"), format!("{high:.2}")]));
-        frame.render_widget(chart, area);
-    }
-
-    fn members(&self, frame: &mut Frame<'_>, story: &Story, area: Rect) {
-        let me = self.view.me.map(|me| format!("{me:#}"));
-        let mut members: Vec<&MemberLine> = story.members.iter().collect();
-        let own = |member: &MemberLine| Some(&member.id) == me.as_ref();
-        members.sort_by_key(|member| (!own(member), std::cmp::Reverse(member.leaves), member.admitted));
-        let room = usize::from(area.height.saturating_sub(2));
-        let title = match members.len() {
-            all if all > room => format!("Members, {room} of {all}"),
-            _ => "Members".to_owned(),
-        };
-        let row = |member: &&MemberLine| {
-            let standing = if member.role == "node" { member.standing } else { member.role };
-            let share =
-                member.share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
-            let style = match member.standing {
-                "banned" if self.colour => Style::new().fg(Color::Red),
-                _ if own(member) => Style::new().add_modifier(Modifier::BOLD),
-                _ => Style::new(),
-            };
-            let number = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-            Row::new([
-                Cell::from(called(member)),
-                Cell::from(standing),
-                number(member.leaves.to_string()),
-                number(member.verified.to_string()),
-                number(share),
-            ])
-            .style(style)
-        };
-        let widths = [
-            Constraint::Fill(1),
-            Constraint::Length(8),
-            Constraint::Length(8),
-            Constraint::Length(8),
-            Constraint::Length(7),
-        ];
-        let head = ["member", "", "leaves", "verified", "share"].map(|title| {
-            if title == "member" { Line::from(title) } else { Line::from(title).alignment(Alignment::Right) }
-        });
-        let table = Table::new(members.iter().take(room).map(row), widths)
-            .header(Row::new(head.map(Cell::from)).style(self.faint()))
-            .block(self.block(title));
-        frame.render_widget(table, area);
-    }
-
-    fn block(&self, title: impl Into<String>) -> Block<'static> {
-        Block::new().borders(Borders::TOP).title(title.into()).border_style(self.faint())
-    }
-
-    fn faint(&self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
-    }
-}
-
-/// What has to be known first: what is broken, else what the run waits for.
-fn alarm(story: &Story) -> String {
-    match (&story.broken, &story.unread) {
-        (Some(broken), _) => format!("{broken}. The steward broke its promise; what follows is not shown."),
-        (None, Some(unread)) => format!("The records cannot be read: {unread}"),
-        (None, None) => story.waits.clone(),
-    }
-}
-
-fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// A line of the log without its date, and without the level where it is the usual one.
-fn brief(line: &str) -> Cow<'_, str> {
-    let parts = line.split_once('Z').and_then(|(time, rest)| Some((time.split_once('T')?.1.get(..8)?, rest)));
-    let Some((time, rest)) = parts else { return line.into() };
-    let rest = rest.trim_start();
-    format!("{time} {}", rest.strip_prefix("INFO ").unwrap_or(rest)).into()
-}
-
-fn fact(name: &str, text: String) -> Line<'static> {
-    Line::from(vec![
-        Span::styled(format!("{name:>10}  "), Style::new().add_modifier(Modifier::DIM)),
-        Span::raw(text),
-    ])
-}
-
-/// A member's name beside the beginning of its key: names are not unique.
-fn called(member: &MemberLine) -> String {
-    if member.name.is_empty() { member.short.clone() } else { format!("{} · {}", member.name, member.short) }
-}
-
-/// Seconds that so many more rounds take, by the mean of the last ones.
-fn rest(story: &Story, rounds: u32) -> Option<f64> {
-    let recent = story.rounds.iter().rev().take(RECENT).filter_map(|round| round.phases.seconds);
-    let recent: Vec<f64> = recent.collect();
-    (!recent.is_empty()).then(|| recent.iter().sum::<f64>() / recent.len() as f64 * f64::from(rounds))
-}
-
-/// Seconds as people read them.
-fn clock(seconds: f64) -> String {
-    let seconds = seconds as u64;
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, minutes, seconds) => format!("{minutes}:{seconds:02}"),
-        (hours, minutes, seconds) if hours < 48 => format!("{hours}:{minutes:02}:{seconds:02}"),
-        (hours, ..) => format!("{} days", hours / 24),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::MemberId;
-    use muster_core::manifest::fixture;
-    use muster_view::story::{Phases, RoundLine};
-    use ratatui::backend::TestBackend;
-
     use super::*;
-
-    fn story() -> Story {
-        let mut story = Story::default();
-        (story.stage, story.waits) = ("computing", "Round 12: 4 seats compute.".into());
-        story.rounds = (0..12)
-            .map(|round| RoundLine {
-                round,
-                height: u64::from(round),
-                seats: 4,
-                committed: 4,
-                leaves: 16,
-                tokens: 512,
-                loss: 5.0 - 0.2 * f64::from(round),
-                parts: 4,
-                lost: 0,
-                taken_back: false,
-                state: String::new(),
-                bytes: None,
-                phases: Phases { seconds: Some(90.0), ..Phases::default() },
-                counted: Vec::new(),
-            })
-            .collect();
-        story.held_out.insert(10, 3.5);
-        let member = |number: usize| MemberLine {
-            id: format!("{number:064x}"),
-            short: format!("{number:016x}"),
-            name: if number == 39 { "Ada".into() } else { String::new() },
-            role: if number == 0 { "verifier" } else { "node" },
-            admitted: number as u64,
-            inviter: None,
-            depth: 0,
-            invited: 0,
-            founder: true,
-            tree_closed: false,
-            standing: if number == 2 { "banned" } else { "active" },
-            penalty: None,
-            failures: 0,
-            rounds: 12,
-            leaves: 10 * number as u64,
-            verified: number as u64,
-            audited: 0.5,
-            share: Some(0.25),
-            row: None,
-        };
-        story.enlist((0..40).map(member).collect());
-        story
-    }
-
-    fn drawn(width: u16, height: u16, story: &Story, colour: bool) -> (String, bool) {
-        let view = View::told(
-            Arc::new(fixture::tiny(MemberId([1; 32]), MemberId([2; 32]), 20, 4)),
-            Story::default(),
-        );
-        let seen = Seen {
-            doing: "hosting",
-            addresses: vec!["192.0.2.1:7777".into()],
-            page: Some("http://x/".into()),
-        };
-        let drawing =
-            Drawing { view: &view, seen: &seen, colour, stopping: false, elapsed: Duration::from_secs(75) };
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| drawing.draw(frame, story)).unwrap();
-        let buffer = terminal.backend().buffer();
-        let coloured = buffer.content().iter().any(|cell| cell.fg != Color::Reset);
-        let rows = buffer.content().chunks(usize::from(width));
-        let rows: Vec<String> = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect();
-        (rows.join("\n"), coloured)
-    }
-
-    #[test]
-    fn a_wide_terminal_shows_everything() {
-        let (text, coloured) = drawn(120, 36, &story(), true);
-        for words in [
-            "hosting · computing",
-            "round 12/",
-            "[1:15",
-            "4 seats compute",
-            "38 nodes, 1 verifier",
-            "loss 2.800",
-            "before round 10",
-            "192.0.2.1:7777",
-            "http://x/",
-            "Loss, nats a token",
-            "Members",
-            "Ada · 0000000000000027",
-            "390",
-            "q or Ctrl-C",
-        ] {
-            assert!(text.contains(words), "{words}:\n{text}");
-        }
-        assert!(coloured);
-    }
-
-    #[test]
-    fn a_narrow_one_shows_what_matters() {
-        let mut story = story();
-        let (text, coloured) = drawn(40, 24, &story, false);
-        for words in ["round 12/", "38 nodes", "q or Ctrl-C", "Members, "] {
-            assert!(text.contains(words), "{words}:\n{text}");
-        }
-        assert!(!coloured, "no colour when it is not wanted");
-        // Nothing is too small to be drawn on, and a run without a round is drawn as well.
-        story = Story::default();
-        for (width, height) in [(1, 1), (10, 3), (20, 8), (200, 5), (40, 80)] {
-            drawn(width, height, &story, true);
-        }
-    }
-
-    #[test]
-    fn times_are_short() {
-        assert_eq!([5.0, 75.0, 3_661.0, 200_000.0].map(clock), ["0:05", "1:15", "1:01:01", "2 days"]);
-        assert_eq!(rest(&story(), 10), Some(900.0));
-    }
-
-    #[test]
-    fn lines_of_the_log_are_short() {
-        assert_eq!(
-            brief("2026-11-26T03:50:31.389820Z  INFO round 4/9: loss 1"),
-            "03:50:31 round 4/9: loss 1"
-        );
-        assert_eq!(brief("2026-11-26T03:50:31.389820Z  WARN no room"), "03:50:31 WARN no room");
-        assert_eq!(brief("Zeus said Time"), "Zeus said Time");
-    }
 
     #[test]
     fn two_keys_stop_it() {

@@ -277,6 +277,15 @@ impl Story {
         (self.stage, self.waits) = waits(ledger);
     }
 
+    /// What has to be known before anything else, if the records cannot be read or break a rule.
+    pub fn alarm(&self) -> Option<String> {
+        let unread = || Some(format!("The records cannot be read: {}", self.unread.as_ref()?));
+        let broken = self.broken.as_ref();
+        let broken = broken
+            .map(|broken| format!("{broken}. The steward broke its promise; what follows is not shown."));
+        broken.or_else(unread)
+    }
+
     /// A member by the full name of its key.
     pub fn member(&self, id: &str) -> Option<&MemberLine> {
         let id = muster_core::ids::unhex::<32>(id).map(MemberId)?;

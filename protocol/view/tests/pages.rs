@@ -35,19 +35,13 @@ fn member(number: u8) -> MemberLine {
         role: if number == 0 { "verifier" } else { "node" },
         admitted: number.into(),
         inviter: (number > 5).then(|| format!("{:#}", MemberId([number / 2; 32]))),
-        depth: 0,
-        invited: 0,
         founder: true,
-        tree_closed: false,
         standing: if number == 3 { "banned" } else { "active" },
-        penalty: None,
-        failures: 0,
         rounds: 5,
         leaves: u64::from(number),
         verified: 1,
         audited: 0.05,
-        share: None,
-        row: None,
+        ..MemberLine::default()
     }
 }
 
@@ -67,7 +61,6 @@ fn story() -> Story {
             loss: 3.0,
             parts: 4,
             lost: round % 2,
-            taken_back: false,
             state: "ab".repeat(32),
             bytes: Some(1_000),
             phases: Phases {
@@ -78,6 +71,7 @@ fn story() -> Story {
                 seconds: Some(3.0),
             },
             counted: (1..4).map(|member| Counted { member, leaves: 4, weight: 4 }).collect(),
+            ..RoundLine::default()
         })
         .collect();
     story.bans.push(BanLine {

@@ -31,7 +31,7 @@ use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Rule};
 use muster_core::messages::record::Body;
 use muster_node::rehearse::attack::Attack;
-use muster_view::plot::{Kind, Plot, Series};
+use muster_view::plot::{Plot, Series};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -267,8 +267,8 @@ fn tell(report: &Report, seed: u64, told: &mut Told) {
         let left = report.left.iter().filter(move |left| left.node == node);
         (format!("node {node}"), left.map(|left| (f64::from(left.round.0), 100.0 * left.factor)).collect())
     };
-    let weights = plot("What the robust rule left of false contributions", "%", cheats.into_iter().map(of));
-    told.plot("left", Plot { kind: Kind::Marks, ..weights });
+    let title = "What the robust rule left of false contributions";
+    told.plot("left", plot(title, "%", cheats.into_iter().map(of)));
     for ban in &report.convictions {
         let deserved = if ban.deserved { "" } else { ", FALSELY" };
         told.say(&format!(

@@ -31,7 +31,7 @@ pub async fn steward(ticket: &Ticket) -> (Finding, Option<Manifest>) {
 fn unreached(failure: &Failure) -> Finding {
     let remedy = match failure.exit {
         Exit::Network => {
-            "if others reach it, look at this machine's firewall, and at its clock, which must be right to a day"
+            "if it is, and others reach it, look at this machine's firewall, and at its clock, which must be right to a day"
         }
         Exit::Environment => "look at this machine's network: it has no way to that address",
         _ => "ask the organiser: nobody can take part in this run",

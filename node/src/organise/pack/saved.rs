@@ -70,20 +70,19 @@ pub(super) fn sources(text: &[PathBuf], held_out: &[PathBuf], column: &str) -> O
         kept.extend(files(&split)?);
     }
     let (rows, mut bytes) = counted(&train, column)?;
-    let (first, of) = if kept.is_empty() {
-        (rows - rows.div_ceil(HELD_OUT_PART as u64), rows)
-    } else {
-        let (rows, more) = counted(&kept, column)?;
-        bytes += more;
-        (0, rows)
-    };
-    let trained = if kept.is_empty() { 0..first } else { 0..rows };
-    if kept.is_empty() {
+    let (trained, measured) = if kept.is_empty() {
         kept.clone_from(&train);
-    }
-    let read = |files, rows| Box::new(Rows { files, stream: None, column: column.to_owned(), next: 0, rows });
-    let (train, held_out) = (read(train.into_iter(), trained), read(kept.into_iter(), first..of));
-    Ok(Sources { train, held_out, bytes })
+        let cut = rows - rows.div_ceil(HELD_OUT_PART as u64);
+        (0..cut, cut..rows)
+    } else {
+        let (others, more) = counted(&kept, column)?;
+        bytes += more;
+        (0..rows, 0..others)
+    };
+    let read = |files: Vec<PathBuf>, rows| {
+        Box::new(Rows { files: files.into_iter(), stream: None, column: column.to_owned(), next: 0, rows })
+    };
+    Ok(Sources { train: read(train, trained), held_out: read(kept, measured), bytes })
 }
 
 /// The folder of the first of these splits that a saved dataset has; itself where it is one split.

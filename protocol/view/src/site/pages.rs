@@ -50,13 +50,7 @@ impl Site {
             "records" => self.records_page(&story, page),
             _ => self.manifest_page(),
         };
-        if let Some(unread) = &story.unread {
-            document.alarm = Some(format!("The records cannot be read: {unread}"));
-        }
-        if let Some(broken) = &story.broken {
-            document.alarm =
-                Some(format!("{broken}. The steward broke its promise; what follows is not shown."));
-        }
+        document.alarm = story.alarm();
         Some(document)
     }
 

@@ -31,14 +31,9 @@ pub(super) fn who(story: &Story, id: &str) -> Cell {
     }
 }
 
-/// A member's name, always beside the beginning of its key: names are not unique.
+/// A member, by its name and the beginning of its key.
 pub(super) fn called(member: &MemberLine) -> Cell {
-    let text = if member.name.is_empty() {
-        member.short.clone()
-    } else {
-        format!("{} · {}", member.name, member.short)
-    };
-    Cell::of(text).to(format!("member/{}.html", member.id))
+    Cell::of(member.label()).to(format!("member/{}.html", member.id))
 }
 
 pub(super) fn standing(member: &MemberLine) -> Cell {

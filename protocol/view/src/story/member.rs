@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::full;
 
 /// A member.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct MemberLine {
     /// Its key.
     pub id: String,
@@ -74,6 +74,11 @@ impl Penalty {
 }
 
 impl MemberLine {
+    /// Its name beside the beginning of its key: names are not unique.
+    pub fn label(&self) -> String {
+        if self.name.is_empty() { self.short.clone() } else { format!("{} · {}", self.name, self.short) }
+    }
+
     pub(super) fn admitted(member: &Member, height: u64) -> Self {
         Self {
             id: full(&member.id),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::digest;
 
 /// A round that is over.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RoundLine {
     /// Its number.
     pub round: u32,
