@@ -5,8 +5,10 @@
 #   sh tests/install.sh FILE.deb     # or takes this one
 #
 # The clean root is a minimal Debian by debootstrap, which is fetched where it is missing and not installed. Without a mirror
-# (MIRROR names one) it is an overlay of this machine's own root, which shows less: its packages are there, too. Prints one
-# line for each check. Exits with 1 where one failed, and with 3 where the machine permits neither root.
+# (MIRROR names one) it is an overlay of this machine's own root, which shows less: its packages are there, too. Where
+# qemu-system-x86_64 and mke2fs are installed, that Debian is started as a virtual machine as well, for the units
+# (tests/units.sh). Prints one line for each check. Exits with 1 where one failed, and with 3 where the machine permits neither
+# root.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 missing() { echo "install: skipped: $1" >&2; exit 3; }
@@ -31,7 +33,13 @@ package=$1 work=$MUSTER_INSTALL root=$MUSTER_INSTALL/root failed=0
 mount --make-rprivate / || missing "no mount namespace may be made"
 mkdir "$root"
 
-# A minimal Debian, with what the checks need beside the package: units are checked by systemd, pages by man and mandoc.
+# What the checks need beside the package: units are checked by systemd, pages by man and mandoc.
+include=bash-completion,man-db,mandoc,systemd
+virtual=
+if [ "$(uname -m)" = x86_64 ] && command -v qemu-system-x86_64 mke2fs >"$work/virtual"; then
+    virtual=yes include=$include,initramfs-tools,linux-image-cloud-amd64,procps,systemd-sysv
+fi
+
 bootstrap() {
     suite=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
     mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Origin: Debian' 'Identifier: Packages' | head -n 1)}
@@ -41,7 +49,7 @@ bootstrap() {
         debootstrap=$work/debootstrap/usr/sbin/debootstrap
         export DEBOOTSTRAP_DIR="$work/debootstrap/usr/share/debootstrap"
     fi
-    sh "$debootstrap" --variant=minbase --include=bash-completion,man-db,mandoc,systemd "$suite" "$root" "$mirror"
+    sh "$debootstrap" --variant=minbase --include=$include "$suite" "$root" "$mirror"
 }
 
 overlay() {
@@ -52,7 +60,7 @@ overlay() {
 
 if bootstrap >"$work/bootstrap" 2>&1; then
     echo "root  a minimal Debian by debootstrap"
-elif rm -rf --one-file-system "$root" && mkdir "$root" && overlay 2>"$work/overlay"; then
+elif virtual='' && rm -rf --one-file-system "$root" && mkdir "$root" && overlay 2>"$work/overlay"; then
     echo "root  an overlay of this machine's own root: no Debian could be fetched ($(tail -n 1 "$work/bootstrap"))"
 else
     missing "no Debian could be fetched ($(tail -n 1 "$work/bootstrap")), and no overlay made ($(tail -n 1 "$work/overlay"))"
@@ -160,6 +168,35 @@ END
 check_script "mandoc finds no error in any page" <<'END'
 for page in /usr/share/man/man1/muster*; do zcat $page | mandoc -T lint -W error; done
 END
+# The machine has this root, without what is mounted in it, no network card, and two serial lines: a console, and what
+# units.sh says. The processor is emulated, so that no kernel's KVM matters.
+start_machine() {
+    cp "$here/tests/units.sh" "$root/units.sh" || return 1
+    cat >"$root/etc/systemd/system/units.service" <<'END'
+[Unit]
+After=multi-user.target
+[Service]
+ExecStart=/bin/bash /units.sh
+[Install]
+WantedBy=multi-user.target
+END
+    in_root systemctl enable units.service
+    mkdir "$work/bare" && mount --bind "$root" "$work/bare" && truncate --size 3G "$work/disk" &&
+        mke2fs -q -t ext4 -d "$work/bare" "$work/disk" || return 1
+    rm "$root/etc/systemd/system/multi-user.target.wants/units.service" "$root/etc/systemd/system/units.service"
+    timeout 1200 qemu-system-x86_64 -machine accel=tcg -cpu max -smp 2 -m 2048 -display none -monitor none -nic none \
+        -serial "file:$work/console" -serial "file:$work/units" -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
+        -kernel "$root/vmlinuz" -initrd "$root/initrd.img" -append "root=/dev/vda rw console=ttyS0"
+}
+if [ -z "$virtual" ]; then
+    echo "      no running systemd: qemu-system-x86_64 or mke2fs is missing"
+else
+    echo "      a virtual machine starts, with the units: some minutes"
+    check "the machine starts, and stops of itself" start_machine
+    tr -d '\r' <"$work/units" 2>/dev/null | grep -v '^end$'
+    failed=$((failed + $(grep -c '^FAIL' "$work/units" 2>/dev/null || true)))
+    check "the units were checked to the end" grep -q '^end' "$work/units"
+fi
 check "dpkg removes it" in_root dpkg --purge muster
 check "nothing of it stays" test -z "$(find "$root/usr" -name '*muster*' 2>/dev/null)"
 
