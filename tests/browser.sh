@@ -1,7 +1,9 @@
 #!/bin/sh
 # The web pages in a real browser: live updates, keyboard, contrast, narrow screens, large runs. Screenshots are in
 # target/screens. Needs Chromium: takes the one that is installed, or installs Debian's where it may (apt, as root).
-#   sh tests/browser.sh            everything
+#
+#   sh tests/browser.sh [FLAG …]   # flags for cargo, which builds the programs
+#
 # Exits with 3 where there is no Chromium and none can be installed.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,5 +21,5 @@ if [ -z "$chromium" ]; then
 fi
 CHROMIUM=$(command -v "$chromium")
 export CHROMIUM
-cargo build --release --locked --package e2e --bin e2e-muster --bin view-stage
-python3 tests/browser.py "$@"
+cargo build --release --locked --package e2e --bin e2e-muster --bin view-stage "$@"
+python3 tests/browser.py

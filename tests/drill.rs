@@ -69,12 +69,18 @@ fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
 /// The same with these numbers of nodes and verifiers, and more settings.
 fn drill_with(nodes: &str, verifiers: &str, settings: &str, attacks: &[&str]) -> (String, serde_json::Value) {
     let run = Run::waiting(programs!(), &format!("{SETTINGS}{settings}"), 1);
-    reported(&run, nodes, verifiers, attacks)
+    reported(&run, "30", nodes, verifiers, attacks)
 }
 
 /// A drill that must end well: what it printed, and its report.
-fn reported(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (String, serde_json::Value) {
-    let (code, output) = tried(run, nodes, verifiers, attacks);
+fn reported(
+    run: &Run,
+    rounds: &str,
+    nodes: &str,
+    verifiers: &str,
+    attacks: &[&str],
+) -> (String, serde_json::Value) {
+    let (code, output) = tried(run, rounds, nodes, verifiers, attacks);
     assert_eq!(code, 0, "{output}");
     let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
     let report = serde_json::from_str(&report).expect("JSON");
@@ -86,10 +92,10 @@ fn reported(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (Strin
 }
 
 /// A drill at a run's settings: its exit code, and what it printed.
-fn tried(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (i32, String) {
+fn tried(run: &Run, rounds: &str, nodes: &str, verifiers: &str, attacks: &[&str]) -> (i32, String) {
     let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
     let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", nodes];
-    let times = ["--verifiers", verifiers, "--rounds", "30", "--from", "4", "--attack"];
+    let times = ["--verifiers", verifiers, "--rounds", rounds, "--from", "4", "--attack"];
     run.muster(&[&asked[..], &times, attacks].concat())
 }
 
@@ -202,7 +208,9 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 /// banned for it, and the cheat is found: by an audit, or by who computes all of what another one left undone.
 #[test]
 fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
-    let (output, report) = drill_with("7", "4", "", &["flip", "sleep", "hunt", "early-coin"]);
+    // Each round waits for who sleeps.
+    let run = Run::waiting(programs!(), SETTINGS, 1);
+    let (output, report) = reported(&run, "16", "7", "4", &["flip", "sleep", "hunt", "early-coin"]);
     let found = ["sum mismatch", "total mismatch"].map(|finding| set([("flip", finding)]));
     assert!(found.contains(&banned(&report)), "{output}");
     let members = report["members"].as_array().expect("members");
@@ -220,7 +228,7 @@ fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
 #[test]
 fn attacks_on_experts_are_found_and_the_run_replays() {
     let attacks = ["starve", "collapse", "bomb", "top-one", "tie"];
-    let (output, report) = reported(&Run::waiting(programs!(), EXPERTS, 1), "11", "1", &attacks);
+    let (output, report) = reported(&Run::waiting(programs!(), EXPERTS, 1), "30", "11", "1", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
     assert!(output.contains("honest members banned: 0"), "{output}");
@@ -230,7 +238,7 @@ fn attacks_on_experts_are_found_and_the_run_replays() {
 #[test]
 fn attacks_on_experts_are_refused_where_there_are_none() {
     let refused = |settings: &str, attack: &str| {
-        let (code, output) = tried(&Run::waiting(programs!(), settings, 1), "4", "1", &[attack]);
+        let (code, output) = tried(&Run::waiting(programs!(), settings, 1), "30", "4", "1", &[attack]);
         assert_eq!(code, 2, "{output}");
         output
     };
@@ -273,7 +281,7 @@ fn applied_what_passed(run: &Run) -> usize {
 #[test]
 fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
     let run = Run::waiting(programs!(), &with_rows(3), 3);
-    let (output, report) = reported(&run, "6", "2", &["pair", "capture"]);
+    let (output, report) = reported(&run, "30", "6", "2", &["pair", "capture"]);
     assert_eq!(banned(&report), set([("pair", "sum mismatch"), ("capture", "leaf mismatch")]), "{output}");
     assert!(
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
@@ -286,7 +294,7 @@ fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
 #[test]
 fn leaves_of_another_row_are_found_and_the_run_replays() {
     let attacks = ["other-row", "stale-row", "pick"];
-    let (output, report) = reported(&Run::waiting(programs!(), &with_rows(2), 2), "8", "2", &attacks);
+    let (output, report) = reported(&Run::waiting(programs!(), &with_rows(2), 2), "30", "8", "2", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
@@ -298,6 +306,7 @@ fn leaves_of_another_row_are_found_and_the_run_replays() {
 fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
     let (output, report) = reported(
         &Run::waiting(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), 3),
+        "30",
         "6",
         "2",
         &["row-nudge", "drain"],
