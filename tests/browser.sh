@@ -21,5 +21,6 @@ if [ -z "$chromium" ]; then
 fi
 CHROMIUM=$(command -v "$chromium")
 export CHROMIUM
-cargo build --release --locked --package e2e --bin e2e-muster --bin view-stage "$@"
+# e2e-muster and view-stage, with the features that all tests have: nothing is built anew where they are built.
+cargo test --release --locked --workspace --test web --no-run "$@"
 python3 tests/browser.py
