@@ -171,6 +171,7 @@ END
 # The machine has this root, without what is mounted in it, no network card, and two serial lines: a console, and what
 # units.sh says. The processor is emulated, so that no kernel's KVM matters.
 start_machine() {
+    : >"$work/units"
     cp "$here/tests/units.sh" "$root/units.sh" || return 1
     cat >"$root/etc/systemd/system/units.service" <<'END'
 [Unit]
@@ -193,8 +194,8 @@ if [ -z "$virtual" ]; then
 else
     echo "      a virtual machine starts, with the units: some minutes"
     check "the machine starts, and stops of itself" start_machine
-    tr -d '\r' <"$work/units" 2>/dev/null | grep -v '^end$'
-    failed=$((failed + $(grep -c '^FAIL' "$work/units" 2>/dev/null || true)))
+    tr -d '\r' <"$work/units" | grep -v '^end$'
+    failed=$((failed + $(grep -c '^FAIL' "$work/units")))
     check "the units were checked to the end" grep -q '^end' "$work/units"
 fi
 check "dpkg removes it" in_root dpkg --purge muster

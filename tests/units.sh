@@ -5,6 +5,10 @@
 # Prints a line for each check on the second serial line. The machine starts twice: the first time, a run is hosted, joined and
 # audited by units until the power fails; the second time, systemd goes on with it, until it is over.
 set -u
+if [ "$0" != /units.sh ] || ! systemd-detect-virt --quiet --vm; then
+    echo "units.sh: this is for the virtual machine that tests/install.sh starts" >&2
+    exit 2
+fi
 exec >/dev/ttyS1 2>&1
 cd /root/try || exit 1
 stage=/root/stage
