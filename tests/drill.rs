@@ -207,7 +207,7 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 /// Of four verifiers one sleeps, one hunts a member and one shows its coins too early: each is sealed as idle, nobody is
 /// banned for it, and the cheat is found: by an audit, or by who computes all of what another one left undone.
 #[test]
-fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
+fn a_verifier_that_leaves_its_duty_undone_is_idle_and_the_cheat_is_found() {
     // Each round waits for who sleeps.
     let run = Run::waiting(programs!(), SETTINGS, 1);
     let (output, report) = reported(&run, "16", "7", "4", &["flip", "sleep", "hunt", "early-coin"]);
