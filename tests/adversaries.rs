@@ -166,9 +166,7 @@ fn each_attack_is_blamed_on_its_author_alone_among_sixteen() {
     each_attack(16, 8, 1_000_000, judge_among(16));
 }
 
-/// The same in a large run: 45 s on two cores.
 #[test]
-#[ignore = "takes a minute: cargo test --release -p e2e --test adversaries -- --ignored"]
 fn each_attack_is_blamed_on_its_author_alone_among_forty_eight() {
     each_attack(48, 6, 1_000_000, judge_among(48));
 }

@@ -60,6 +60,9 @@ final_rounds = 2
 /// What the rehearsal keeps, and for how long.
 const REHEARSAL: &str = "[retention]\ncontributions = 32\nstates = 32\n";
 
+/// Rounds of a drill.
+const ROUNDS: &str = "30";
+
 /// A drill of seven nodes and one verifier, at default timers and retention, that must end well: what it printed, and its
 /// report.
 fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
@@ -69,7 +72,7 @@ fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
 /// The same with these numbers of nodes and verifiers, and more settings.
 fn drill_with(nodes: &str, verifiers: &str, settings: &str, attacks: &[&str]) -> (String, serde_json::Value) {
     let run = Run::waiting(programs!(), &format!("{SETTINGS}{settings}"), 1);
-    reported(&run, "30", nodes, verifiers, attacks)
+    reported(&run, ROUNDS, nodes, verifiers, attacks)
 }
 
 /// A drill that must end well: what it printed, and its report.
@@ -208,7 +211,7 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 /// banned for it, and the cheat is found: by an audit, or by who computes all of what another one left undone.
 #[test]
 fn a_verifier_that_leaves_its_duty_undone_is_idle_and_the_cheat_is_found() {
-    // Each round waits for who sleeps.
+    // Few rounds: each waits for who sleeps.
     let run = Run::waiting(programs!(), SETTINGS, 1);
     let (output, report) = reported(&run, "16", "7", "4", &["flip", "sleep", "hunt", "early-coin"]);
     let found = ["sum mismatch", "total mismatch"].map(|finding| set([("flip", finding)]));
@@ -228,7 +231,7 @@ fn a_verifier_that_leaves_its_duty_undone_is_idle_and_the_cheat_is_found() {
 #[test]
 fn attacks_on_experts_are_found_and_the_run_replays() {
     let attacks = ["starve", "collapse", "bomb", "top-one", "tie"];
-    let (output, report) = reported(&Run::waiting(programs!(), EXPERTS, 1), "30", "11", "1", &attacks);
+    let (output, report) = reported(&Run::waiting(programs!(), EXPERTS, 1), ROUNDS, "11", "1", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
     assert!(output.contains("honest members banned: 0"), "{output}");
@@ -238,7 +241,7 @@ fn attacks_on_experts_are_found_and_the_run_replays() {
 #[test]
 fn attacks_on_experts_are_refused_where_there_are_none() {
     let refused = |settings: &str, attack: &str| {
-        let (code, output) = tried(&Run::waiting(programs!(), settings, 1), "30", "4", "1", &[attack]);
+        let (code, output) = tried(&Run::waiting(programs!(), settings, 1), ROUNDS, "4", "1", &[attack]);
         assert_eq!(code, 2, "{output}");
         output
     };
@@ -281,7 +284,7 @@ fn applied_what_passed(run: &Run) -> usize {
 #[test]
 fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
     let run = Run::waiting(programs!(), &with_rows(3), 3);
-    let (output, report) = reported(&run, "30", "6", "2", &["pair", "capture"]);
+    let (output, report) = reported(&run, ROUNDS, "6", "2", &["pair", "capture"]);
     assert_eq!(banned(&report), set([("pair", "sum mismatch"), ("capture", "leaf mismatch")]), "{output}");
     assert!(
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
@@ -294,7 +297,7 @@ fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
 #[test]
 fn leaves_of_another_row_are_found_and_the_run_replays() {
     let attacks = ["other-row", "stale-row", "pick"];
-    let (output, report) = reported(&Run::waiting(programs!(), &with_rows(2), 2), "30", "8", "2", &attacks);
+    let (output, report) = reported(&Run::waiting(programs!(), &with_rows(2), 2), ROUNDS, "8", "2", &attacks);
     assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
     assert!(
         output.contains("replayed to the last bit") && output.contains("honest members banned: 0"),
@@ -306,7 +309,7 @@ fn leaves_of_another_row_are_found_and_the_run_replays() {
 fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
     let (output, report) = reported(
         &Run::waiting(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), 3),
-        "30",
+        ROUNDS,
         "6",
         "2",
         &["row-nudge", "drain"],

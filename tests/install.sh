@@ -36,7 +36,7 @@ mkdir "$root"
 # What the checks need beside the package: units are checked by systemd, pages by man and mandoc.
 include=bash-completion,man-db,mandoc,systemd
 virtual=
-if [ "$(uname -m)" = x86_64 ] && command -v qemu-system-x86_64 mke2fs >"$work/virtual"; then
+if [ "$(uname -m)" = x86_64 ] && command -v qemu-system-x86_64 >/dev/null && command -v mke2fs >/dev/null; then
     virtual=yes include=$include,initramfs-tools,linux-image-cloud-amd64,procps,systemd-sysv
 fi
 
@@ -181,16 +181,16 @@ ExecStart=/bin/bash /units.sh
 [Install]
 WantedBy=multi-user.target
 END
-    in_root systemctl enable units.service
-    mkdir "$work/bare" && mount --bind "$root" "$work/bare" && truncate --size 3G "$work/disk" &&
-        mke2fs -q -t ext4 -d "$work/bare" "$work/disk" || return 1
+    in_root systemctl enable units.service && mkdir "$work/bare" && mount --bind "$root" "$work/bare" &&
+        truncate --size 3G "$work/disk" && mke2fs -q -t ext4 -d "$work/bare" "$work/disk" || return 1
     rm "$root/etc/systemd/system/multi-user.target.wants/units.service" "$root/etc/systemd/system/units.service"
     timeout 1200 qemu-system-x86_64 -machine accel=tcg -cpu max -smp 2 -m 2048 -display none -monitor none -nic none \
         -serial "file:$work/console" -serial "file:$work/units" -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
-        -kernel "$root/vmlinuz" -initrd "$root/initrd.img" -append "root=/dev/vda rw console=ttyS0"
+        -kernel "$root/vmlinuz" -initrd "$root/initrd.img" -append "root=/dev/vda rw console=ttyS0" ||
+        { tail -n 20 "$work/console"; return 1; }
 }
 if [ -z "$virtual" ]; then
-    echo "      no running systemd: qemu-system-x86_64 or mke2fs is missing"
+    echo "      the units were not started: that takes an x86-64 machine, a mirror of Debian, qemu-system-x86_64 and mke2fs"
 else
     echo "      a virtual machine starts, with the units: some minutes"
     check "the machine starts, and stops of itself" start_machine

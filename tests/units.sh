@@ -64,9 +64,14 @@ users() {
     for unit in $units; do ps --no-headers -o user:32 --pid "$(process "$unit")"; done | tee /dev/stderr |
         awk '$1 == "root" || seen[$1]++ {bad = 1} END {exit bad || NR != 4}'
 }
-# Another user of the machine finds neither keys nor the line of the invitation.
+# Another user of the machine finds neither keys nor the line of the invitation, and a unit not those of another unit: as its
+# own user, and where the unit runs, it reads its own key and no other.
 secret() {
-    local word
+    local word one user
+    one=$(process muster-join@one) user=$(ps --no-headers -o uid --pid "$(process muster-join@one)")
+    inside() { nsenter --target "$one" --mount setpriv --reuid=$user --regid=$user --clear-groups "$@"; }
+    inside cat /var/lib/muster-join/one/identity.key >/dev/null && ! inside cat /var/lib/muster-join/two/identity.key &&
+        ! inside cat /var/lib/muster/run/organiser.key || return 1
     word=$(cut -c 1-40 /etc/muster/one.invitation)
     ! setpriv --reuid=nobody --regid=nogroup --clear-groups ls /var/lib/muster-join/one/ &&
         ! setpriv --reuid=nobody --regid=nogroup --clear-groups cat /etc/muster/one.invitation &&
@@ -79,7 +84,8 @@ killed() {
     local before
     before=$(process muster@run)
     systemctl kill --signal KILL muster@run
-    within 60 active muster@run && [ "$(process muster@run)" != "$before" ]
+    another() { active muster@run && [ "$(process muster@run)" != "$before" ]; }
+    within 60 another
 }
 upgraded() {
     local before
