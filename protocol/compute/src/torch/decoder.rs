@@ -5,7 +5,7 @@ use std::ops::Range;
 use tch::{Kind, Tensor};
 
 use super::network::{Network, ParameterTensors, heads};
-use crate::decoder::ranges::{DecoderMatrix, DecoderRanges, RmsNorm};
+use crate::decoder::ranges::{DecoderRanges, Gain, LayerRanges};
 use crate::leaf::Batch;
 use crate::plan::NetworkPlan;
 
@@ -40,8 +40,9 @@ impl<'a> TorchDecoder<'a> {
         Self { plan, ranges, weights, inputs: tokens(0), targets: tokens(1), cosines, sines }
     }
 
-    fn norm(&self, stream: &Tensor, gain: usize) -> Tensor {
-        stream.rms_norm([self.plan.width as i64], Some(self.weights.of(gain)), f64::from(self.plan.epsilon))
+    fn norm(&self, stream: &Tensor, gain: &Gain) -> Tensor {
+        let (width, epsilon) = (self.plan.width as i64, f64::from(self.plan.epsilon));
+        stream.rms_norm([width], Some(self.weights.of(gain.part)), epsilon)
     }
 
     /// Rotary positions in f32: dimension i turns with dimension i + half.
@@ -54,12 +55,11 @@ impl<'a> TorchDecoder<'a> {
         Tensor::cat(&turned, -1)
     }
 
-    fn attention(&self, layer: usize, stream: &Tensor) -> Tensor {
+    fn attention(&self, layer: &LayerRanges, stream: &Tensor) -> Tensor {
         let shape = &self.plan.heads;
         let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
-        let normed = self.norm(stream, DecoderRanges::gain_part(layer, RmsNorm::Attention));
-        let joint =
-            self.weights.product(&normed, DecoderRanges::part(layer, DecoderMatrix::QueryKeyValue), None);
+        let normed = self.norm(stream, &layer.attention_norm);
+        let joint = self.weights.product(&normed, layer.joint.part, None);
         let turned = self.rotate(&heads(&joint.narrow(-1, 0, queries + keys), shape.width));
         let values = heads(&joint.narrow(-1, queries + keys, keys), shape.width);
         let count = shape.count as i64;
@@ -69,17 +69,14 @@ impl<'a> TorchDecoder<'a> {
             &values,
             true,
         );
-        stream + self.weights.product(&mixed, DecoderRanges::part(layer, DecoderMatrix::Output), None)
+        stream + self.weights.product(&mixed, layer.output.part, None)
     }
 
-    fn feed(&self, layer: usize, stream: &Tensor) -> Tensor {
-        let normed = self.norm(stream, DecoderRanges::gain_part(layer, RmsNorm::Feed));
-        let both = self
-            .weights
-            .product(&normed, DecoderRanges::part(layer, DecoderMatrix::GateUp), None)
-            .chunk(2, -1);
+    fn feed(&self, layer: &LayerRanges, stream: &Tensor) -> Tensor {
+        let normed = self.norm(stream, &layer.feed_norm);
+        let both = self.weights.product(&normed, layer.feed.gate_up.part, None).chunk(2, -1);
         let product = both[0].silu() * &both[1];
-        stream + self.weights.product(&product, DecoderRanges::part(layer, DecoderMatrix::Down), None)
+        stream + self.weights.product(&product, layer.feed.down.part, None)
     }
 }
 
@@ -89,12 +86,13 @@ impl Network for TorchDecoder<'_> {
     }
 
     fn layer(&self, layer: usize, stream: &Tensor) -> Tensor {
+        let layer = &self.ranges.layers[layer];
         self.feed(layer, &self.attention(layer, stream))
     }
 
     fn losses(&self, windows: Range<usize>, stream: &Tensor) -> Tensor {
-        let normed = self.norm(stream, self.ranges.last_gain_part());
-        let logits = self.weights.product(&normed, self.ranges.head_part(), None).flatten(0, 1);
+        let normed = self.norm(stream, &self.ranges.last_norm);
+        let logits = self.weights.product(&normed, self.ranges.head.part, None).flatten(0, 1);
         let targets = self.targets.narrow(0, windows.start as i64, windows.len() as i64).flatten(0, 1);
         self.weights.losses(&logits, &targets)
     }
