@@ -3,12 +3,11 @@
 
     python3 tests/bench/gpu.py                                  # builds with --features tch, then measures on cuda:0
     python3 tests/bench/gpu.py --device cpu --quick             # tries all of it where there is no graphics processor
-    python3 gpu.py --programs DIR --out report.txt              # with programs that were built elsewhere and carried here
+    python3 tests/bench/gpu.py --pack gpu.tar.xz                # builds, and packs programs and scripts, to be carried
+    tar xf gpu.tar.xz; python3 gpu/gpu.py --programs gpu/programs --out report.txt      # there
 
-To carry: `cargo build --release --workspace --features tch`, then of target/release `bench-leaf`, `evidence`, `muster`,
-`muster-torch`, `muster-verifier` and `muster-verifier-torch` into one folder, beside a copy of this folder of scripts. Here
-they find the libtorch of the Python that runs this, which needs numpy and PyTorch 2.11.0; no compiler, no network. What is
-said goes to `--out`, too. Steps, all of them or those of `--steps`:
+Programs that were carried find the libtorch of the Python that runs this, which needs numpy and PyTorch 2.11.0; no compiler, no
+network. What is said goes to `--out`, too. Steps, all of them or those of `--steps`:
 
 - machine: what is compared with what;
 - gradients: `libtorch.py`, distances to the gradients of defined bits and to other threads or the processor, by tensor;
@@ -18,7 +17,8 @@ said goes to `--out`, too. Steps, all of them or those of `--steps`:
   steward, two nodes, two verifiers, leaves on the device, in f32 those of the second node by `exact`; and a member that
   commits old gradients. All must end well, hold one state, and that member must be banned and nobody else;
 - evidence: tables for spec/tolerance.md, which cheats tolerances let through and how far gradients are apart, tensor by
-  tensor; also into `--tables`.
+  tensor; also into `--tables`;
+- integers: `integer_products.py`, products whose every sum is an integer sum, beside cuBLAS.
 
 Each goal has a line that begins with `verdict:`, and all of them come once more at the end. Goals of speed are for a graphics
 processor: they are not judged with `--device cpu` or `--quick`. Exit code 1 if a step fails or a goal is missed, after
@@ -30,8 +30,10 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -172,6 +174,25 @@ def evidence(report, arguments, programs):
         report.line(f"the tables are in {arguments.tables}, too")
 
 
+def integers(report, arguments, _):
+    report.command([sys.executable, environment.BENCH / "integer_products.py", *(["--dry"] if arguments.device == "cpu" else [])])
+
+
+def pack(target):
+    """Programs and scripts in an archive, in a folder `gpu`."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(target, "w:xz") as archive:
+        for script in sorted(environment.BENCH.glob("*.py")):
+            archive.add(script, pathlib.Path("gpu", script.name))
+        for name, path in Programs(None).paths.items():
+            # Without their symbols they are a third smaller.
+            if shutil.which("strip"):
+                subprocess.run(["strip", "-o", pathlib.Path(folder, name), path], check=True)
+                path = pathlib.Path(folder, name)
+            archive.add(path, pathlib.Path("gpu", "programs", name))
+    print(f"{target}: {os.path.getsize(target) / 1e6:.0f} MB; there: tar xf {pathlib.Path(target).name}; "
+          "python3 gpu/gpu.py --programs gpu/programs")
+
+
 def devices(arguments):
     """The processor, and the device that all this is about."""
     return [word for name in dict.fromkeys(["cpu", arguments.device]) for word in ("--device", name)]
@@ -283,7 +304,7 @@ class Run:
 
 
 STEPS = {"machine": machine, "gradients": libtorch("distance"), "speed": libtorch("speed,costs"), "bench": bench,
-         "runs": runs, "evidence": evidence}
+         "runs": runs, "evidence": evidence, "integers": integers}
 
 
 def parse():
@@ -295,6 +316,7 @@ def parse():
     parser.add_argument("--windows", type=int, default=128, help="of 256 tokens, a leaf")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--precisions", default=PRECISIONS)
+    parser.add_argument("--pack", metavar="FILE", help="packs programs and scripts into an archive (.tar.xz), and does nothing else")
     parser.add_argument("--programs", metavar="DIR", help=f"where {', '.join(PROGRAMS)} are")
     parser.add_argument("--tables", metavar="FILE", help="where the tables of the evidence go, too, in Markdown")
     parser.add_argument("--out", metavar="FILE", help="where the report goes, too")
@@ -309,6 +331,8 @@ def parse():
 
 def main():
     arguments = parse()
+    if arguments.pack:
+        return pack(arguments.pack)
     environment.enter("numpy", "torch")
     import torch
     if arguments.programs:
@@ -319,11 +343,13 @@ def main():
     failed = []
     for name in arguments.steps.split(","):
         report.line(f"\n== {name}")
+        begun = time.monotonic()
         try:
             STEPS[name](report, arguments, programs)
         except Failed as why:
             failed.append(name)
             report.line(f"FAILED: {why}")
+        report.line(f"{name}: {time.monotonic() - begun:.0f} s")
     report.line("\n== goals")
     for verdict in report.verdicts:
         report.line(verdict)
