@@ -21,11 +21,11 @@ fn without_libtorch_one_sentence_says_what_to_build() {
     assert!(output.contains("--features tch") && output.trim().lines().count() == 1, "{output}");
 }
 
-/// Calibrates on the processor alone, wherever the test runs, and gives what was written.
+/// Calibrates on the processor alone, wherever the test runs, and gives what was said and written.
 #[cfg(feature = "tch")]
-fn calibrate(run: &Run, profile: &str) -> String {
+fn calibrated(run: &Run, profile: &str, flags: &[&str]) -> (String, String) {
     let file = run.at(&format!("{profile}.toml"));
-    let (code, output) = run.verifier(&[
+    let arguments = [
         "calibrate",
         &run.at("run"),
         "--profile",
@@ -40,7 +40,8 @@ fn calibrate(run: &Run, profile: &str) -> String {
         "6",
         "--out",
         &file,
-    ]);
+    ];
+    let (code, output) = run.verifier(&[&arguments[..], flags].concat());
     assert_eq!(code, 0, "{output}");
     for words in [
         "calibrates over 8 of the run's 12 rounds",
@@ -51,7 +52,12 @@ fn calibrate(run: &Run, profile: &str) -> String {
     ] {
         assert!(output.contains(words), "{words}: {output}");
     }
-    std::fs::read_to_string(file).expect("the file")
+    (output, std::fs::read_to_string(file).expect("the file"))
+}
+
+#[cfg(feature = "tch")]
+fn calibrate(run: &Run, profile: &str) -> String {
+    calibrated(run, profile, &[]).1
 }
 
 /// The tolerances of each group, and of the loss.
@@ -135,4 +141,26 @@ fn a_calibration_repeats_itself() {
     let run = draft();
     let first = calibrate(&run, "bf16");
     assert_eq!(calibrate(&run, "bf16"), first);
+}
+
+#[cfg(feature = "tch")]
+#[test]
+fn among_members_tolerances_are_smaller_and_one_kind_of_device_is_warned_of() {
+    let run = draft();
+    let largest = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("tolerance = [")).expect("tolerances");
+        line.trim_end_matches(']')
+            .split(", ")
+            .map(|bound| bound.parse().expect("a number"))
+            .fold(0.0, f64::max)
+    };
+    let (said, beside) = calibrated(&run, "bf16", &[]);
+    assert!(beside.contains("#   exact\n") && !said.contains("another kind of device"), "{said}{beside}");
+    let (said, among) = calibrated(&run, "bf16", &["--members-only"]);
+    assert!(!among.contains("#   exact\n") && among.contains("Only what members may use"), "{among}");
+    assert!(said.contains("all machines here are on cpu: a member on another kind of device"), "{said}");
+    assert!(largest(&among) < largest(&beside) / 2.0, "{among}{beside}");
+    // In f32 members may use them.
+    let (said, text) = calibrated(&run, "f32", &["--members-only"]);
+    assert!(text.contains("#   exact\n") && !said.contains("another kind of device"), "{said}{text}");
 }

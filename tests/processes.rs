@@ -31,7 +31,7 @@ fn by_hand_it_trains_what_one_process_trains() {
 
 #[test]
 fn an_invitation_is_short_and_a_member_says_whom_the_run_waits_for() {
-    let run = Run::new(programs!(), &settings(4, 2, 1));
+    let run = Run::new(programs!(), &settings(3, 2, 1));
     let mut steward = run.host_everywhere();
     let (nodes, verifiers) = (run.invite("node", 2), run.invite("verifier", 1));
     for line in [&nodes, &verifiers] {

@@ -226,8 +226,9 @@ class Run:
         self.muster("data", "pack", "--text", *sorted(environment.BENCH.glob("*.py")), "--out", corpus)
         new = ["run", "new", "--config", settings, "--data", corpus]
         self.muster(*new, "--out", self.folder / "draft")
+        # Every kind of device that members have here is measured.
         self.report.command([self.programs["muster-verifier"], "calibrate", self.folder / "draft", "--profile", self.profile,
-                             *devices(self.arguments), "--threads", self.arguments.threads,
+                             "--members-only", *devices(self.arguments), "--threads", self.arguments.threads,
                              "--leaves", 8 if quick else 32, "--out", found])
         self.report.line(found.read_text())
         self.muster(*new, "--calibration", found, "--out", self.folder / "run")

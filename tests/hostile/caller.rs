@@ -19,7 +19,7 @@ use muster_replica::{Contact, Peers, contact, fetch_ledger, fetch_manifest};
 /// A run whose members are waited for two seconds at most.
 pub fn run(settings: Settings) -> Run {
     let timers = "[timers]\ncommit = 2.0\npart = 2.0\nresult = 2.0\naudit = 2.0\n";
-    Run::packed(programs!(), &format!("{settings}{timers}"), None)
+    Run::waiting(programs!(), &format!("{settings}{timers}"), 1)
 }
 
 /// The key of a directory, which its process may hold open.

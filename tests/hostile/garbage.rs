@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use borsh::{BorshDeserialize, BorshSerialize};
+use e2e::processes::wait_for;
 use e2e::settings::Settings;
 use muster_core::codec::{decode, encode};
 use muster_core::ids::{MemberId, RunId};
@@ -22,6 +23,7 @@ use muster_net::error::Cause;
 use muster_replica::Contact;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
+use tokio::task::JoinSet;
 
 use crate::between::Between;
 use crate::caller::{Caller, key_of, run};
@@ -135,6 +137,9 @@ fn damaged(bytes: &[u8], random: &mut ChaCha8Rng) -> Vec<Vec<u8>> {
     all
 }
 
+/// Connections that messages are spread over: some are waited for in vain.
+const CONNECTIONS: usize = 4;
+
 /// Somebody who sends these bytes to one port, whatever comes back.
 struct Sender {
     address: String,
@@ -155,30 +160,30 @@ impl Sender {
             Err(cause) => panic!("{}: {cause:?} after {:?}", self.address, &bytes[..bytes.len().min(40)]),
         }
     }
+}
 
-    /// Every type of request, in every state of repair.
-    async fn send_everything(&mut self, me: &Identity, run: RunId) {
-        let mut random = ChaCha8Rng::seed_from_u64(7);
-        let requests = samples::<Request>(&mut random).into_iter();
-        let notices = samples::<Notice>(&mut random).into_iter().map(Request::Notice);
-        for request in requests.chain(notices) {
-            let genuine = with_signatures(&request, me, run, &mut random);
-            for request in [request, genuine] {
-                let bytes = encode(&request);
-                self.send(&bytes, SHORT).await;
-                for bytes in damaged(&bytes, &mut random) {
-                    self.send(&bytes, SHORT).await;
-                }
-            }
-        }
-        for tag in tags::<Request>() {
-            for filler in [0, 0xff] {
-                let mut bytes = vec![filler; MESSAGE_BYTES];
-                bytes[0] = tag;
-                self.send(&bytes, Duration::from_secs(20)).await;
-            }
+/// Every type of request, in every state of repair; how long an answer is waited for.
+fn everything(me: &Identity, run: RunId) -> Vec<(Vec<u8>, Duration)> {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut all = Vec::new();
+    let requests = samples::<Request>(&mut random).into_iter();
+    let notices = samples::<Notice>(&mut random).into_iter().map(Request::Notice);
+    for request in requests.chain(notices) {
+        let genuine = with_signatures(&request, me, run, &mut random);
+        for request in [request, genuine] {
+            let bytes = encode(&request);
+            let damaged = damaged(&bytes, &mut random);
+            all.extend([bytes].into_iter().chain(damaged).map(|bytes| (bytes, SHORT)));
         }
     }
+    for tag in tags::<Request>() {
+        for filler in [0, 0xff] {
+            let mut bytes = vec![filler; MESSAGE_BYTES];
+            bytes[0] = tag;
+            all.push((bytes, Duration::from_secs(20)));
+        }
+    }
+    all
 }
 
 // LIMIT-1: "A reader MUST refuse more".
@@ -197,18 +202,32 @@ fn every_type_of_request_malformed_and_oversized_harms_neither_steward_nor_node(
     runtime.block_on(async {
         let id = caller.ticket.run;
         let first = caller.find_when_there(&key_of(&run.path("first")).id()).await;
-        let sender = |contact: &Contact| Sender {
-            address: contact.addresses[0].clone(),
-            endpoint: Endpoint::new(id, me.clone()),
-            whom: contact.member,
-            client: None,
+        let messages = Arc::new(everything(&me, id));
+        let send_everything = |contact: &Contact, to: &mut JoinSet<()>| {
+            for connection in 0..CONNECTIONS {
+                let mut sender = Sender {
+                    address: contact.addresses[0].clone(),
+                    endpoint: Endpoint::new(id, me.clone()),
+                    whom: contact.member,
+                    client: None,
+                };
+                let messages = messages.clone();
+                to.spawn(async move {
+                    for (bytes, patience) in messages.iter().skip(connection).step_by(CONNECTIONS) {
+                        sender.send(bytes, *patience).await;
+                    }
+                });
+            }
         };
-        sender(&caller.steward).send_everything(&me, id).await;
+        let mut sending = JoinSet::new();
+        send_everything(&caller.steward, &mut sending);
+        std::mem::take(&mut sending).join_all().await;
         // Some things are asked of members only.
         caller.enrol().await;
         for whom in [&caller.steward, &first] {
-            sender(whom).send_everything(&me, id).await;
+            send_everything(whom, &mut sending);
         }
+        sending.join_all().await;
     });
     let rounds = run.events("round").len() as u64;
     run.wait_round(rounds + 8);
@@ -262,6 +281,7 @@ fn every_type_of_answer_malformed_and_oversized_harms_neither_member_nor_observe
     run.wait_round(3);
     // One answer in `spared + 1` is nonsense: at once, while the files come, while the run is followed.
     let nonsense = Arc::new(Nonsense::new());
+    let (mut betweens, mut hearers) = (Vec::new(), Vec::new());
     for (number, spared) in [0u32, 3, 7, 12, 20, 40].into_iter().enumerate() {
         let name = |who: &str| format!("{who}-{number}");
         let (nonsense, asked) = (nonsense.clone(), Mutex::new(0u32));
@@ -270,15 +290,18 @@ fn every_type_of_answer_malformed_and_oversized_harms_neither_member_nor_observe
             *asked += 1;
             if asked.is_multiple_of(spared + 1) { nonsense.next() } else { encode(&answer) }
         });
-        let mut joiner = run.join(&name("joiner"), &between.invitation(&run, "node"), &["--no-gossip"]);
-        let mut observer = run.observe(&name("observer"), &between.target);
-        for process in [&mut joiner, &mut observer] {
-            // It halts and says why, or asks again; it is not killed by it.
-            let code = process.wait_at_most(Duration::from_secs(4));
-            assert!(matches!(code, None | Some(1 | 3 | 4)), "{code:?}: {}", process.log());
-            assert!(!process.log().contains("panicked"), "{}", process.log());
-        }
+        let joiner = run.join(&name("joiner"), &between.invitation(&run, "node"), &["--no-gossip"]);
+        let observer = run.observe(&name("observer"), &between.target);
+        hearers.extend([joiner, observer]);
+        betweens.push(between);
+    }
+    wait_for("an answer of every type", || *nonsense.given.lock().expect("a set") == tags::<Response>());
+    std::thread::sleep(Duration::from_secs(4));
+    for process in &mut hearers {
+        // It halts and says why, or asks again; it is not killed by it.
+        let code = process.wait_at_most(Duration::from_millis(100));
+        assert!(matches!(code, None | Some(1 | 3 | 4)), "{code:?}: {}", process.log());
+        assert!(!process.log().contains("panicked"), "{}", process.log());
     }
     assert!(run.events("ban").is_empty());
-    assert_eq!(*nonsense.given.lock().expect("a set"), tags::<Response>(), "some type was never given");
 }

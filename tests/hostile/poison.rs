@@ -143,12 +143,17 @@ fn under_way() -> (Run, Vec<Process>) {
     (run, members)
 }
 
+/// A newcomer of this name whose steward lies.
+fn joiner(run: &Run, name: &str, lie: Lie) -> (Process, Between) {
+    let between = Between::new(run, name, move |me, request, answer| encode(&lie(me, request, answer)));
+    (run.join(name, &between.invitation(run, "node"), &["--no-gossip"]), between)
+}
+
 #[test]
 fn a_newcomer_believes_no_ledger_state_or_text_that_was_changed() {
     let (run, _members) = under_way();
-    for (name, lie, code, words) in LIES {
-        let between = Between::new(&run, name, move |me, request, answer| encode(&lie(me, request, answer)));
-        let mut joiner = run.join(name, &between.invitation(&run, "node"), &["--no-gossip"]);
+    let joiners = LIES.map(|(name, lie, ..)| joiner(&run, name, lie));
+    for ((mut joiner, _between), (name, _, code, words)) in joiners.into_iter().zip(LIES) {
         assert_eq!(joiner.wait(), code, "{name}: {}", joiner.log());
         assert!(joiner.log().contains(words), "{name}: {}", joiner.log());
         assert!(!joiner.log().contains("panicked"), "{name}: {}", joiner.log());
@@ -160,19 +165,15 @@ fn a_newcomer_believes_no_ledger_state_or_text_that_was_changed() {
 #[test]
 fn a_newcomer_takes_the_state_of_members_and_nothing_false_of_the_steward() {
     let (run, mut members) = under_way();
-    let joiner = |name: &str, lie: Lie| {
-        let between = Between::new(&run, name, move |me, request, answer| encode(&lie(me, request, answer)));
-        (run.join(name, &between.invitation(&run, "node"), &["--no-gossip"]), between)
-    };
-    let (mut served, _between) = joiner("served", FALSE_PIECES[0].1);
+    let (mut served, _between) = joiner(&run, "served", FALSE_PIECES[0].1);
     wait_for("a leaf that counts", || served.log().contains(" 2 of your leaves counted"));
     assert!(served.log().contains(" MB of the model from 2 holders"), "{}", served.log());
     served.interrupt();
     assert_eq!(served.wait(), 130, "{}", served.log());
     members[..2].iter_mut().for_each(Process::kill);
     wait_for("their absence", || run.events("is not connected any more").len() >= 2);
-    for (name, lie) in FALSE_PIECES {
-        let (mut misled, _between) = joiner(name, lie);
+    let joiners = FALSE_PIECES.map(|(name, lie)| joiner(&run, name, lie));
+    for ((mut misled, _between), (name, _)) in joiners.into_iter().zip(FALSE_PIECES) {
         assert_eq!(misled.wait(), 4, "{name}: {}", misled.log());
         assert!(!misled.log().contains("panicked"), "{name}: {}", misled.log());
     }

@@ -17,6 +17,10 @@ pub struct Calibrating {
     /// Where libtorch computes: cpu, cuda or cuda:N; may be given several times [default: everywhere].
     #[arg(long = "device", value_name = "NAME")]
     pub devices: Vec<Device>,
+    /// Leave out what no member may use: in tf32 and bf16 the kernels with defined bits. Tolerances become far smaller, and
+    /// are good for members on the kinds of devices that are measured here and on no others.
+    #[arg(long)]
+    pub members_only: bool,
     /// Rounds of training before the last leaves; `muster run new` takes runs of twice as many [default: the run's].
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,

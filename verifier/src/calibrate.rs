@@ -50,8 +50,9 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let threads = calibrating.threads.unwrap_or_else(cores);
     memory::check(memory::following(&manifest, threads)).map_err(Failure::arithmetic)?;
     let profile = profile(calibrating.profile);
+    let (devices, members_only) = (&calibrating.devices, calibrating.members_only);
     let (mut machines, absent) =
-        machines::at_hand(profile, threads, &calibrating.devices, &manifest).map_err(Failure::arithmetic)?;
+        machines::at_hand(profile, threads, devices, members_only, &manifest).map_err(Failure::arithmetic)?;
     for why in &absent {
         tracing::warn!("{why}");
     }
@@ -62,8 +63,11 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let bar = bar(plan.trained(course.leaves()) + plan.compared());
     let (measured, trial) = gather(&mut course, &mut machines, profile, &plan, &|| bar.inc(1));
     bar.finish_and_clear();
-    let settled =
-        settle(&manifest, profile, &measured, &trial).map_err(|Misuse(why)| Failure::negative(why))?;
+    let settled = settle(&manifest, profile, &measured, &trial).map_err(|Misuse(why)| {
+        let others = machines.iter().any(|machine| !machine.member);
+        let hint = "; or, if the members' devices are all of kinds that are here, compare these alone with --members-only";
+        Failure::negative(why + if others { hint } else { "" })
+    })?;
     let report = Report { settled: &settled, machines: &machines, plan: &plan, measured: &measured };
     let out = &calibrating.out;
     fs::write(out, report.file())

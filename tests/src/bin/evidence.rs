@@ -1,15 +1,16 @@
 //! The generated parts of `spec/tolerance.md`.
 //!
 //! `evidence [cheats | tensors] [--size small|medium|large] [--grid 8,10,12] [--rounds N] [--leaves N] [--threads N]
-//! [--device cpu|cuda:N] [--write]`: both parts unless one is named; `--write` puts them into the chapter. It takes
-//! everything at hand, graphics processors included, unless a device is named.
+//! [--device cpu|cuda:N] [--write]`: both parts unless one is named; `--write` puts them into the chapter. It takes everything
+//! at hand, graphics processors included, unless a device is named. Where members may not use the kernels with defined bits,
+//! tolerances are measured with and without them.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use e2e::evidence::cheats::{self, Plan};
+use e2e::evidence::cheats::{self, Evidence, Gathered, Plan};
 use e2e::evidence::setting::SIZES;
 use e2e::evidence::tensors;
 use e2e::harm::{markdown, write_into};
@@ -80,27 +81,32 @@ fn cheats(plan: &Plan, grids: &[u8]) -> Result<String, Failure> {
     let mut text = String::new();
     for grid_bits in grids {
         let plan = Plan { grid_bits: *grid_bits, ..plan.clone() };
-        for (profile, evidence) in cheats::gather(&plan, &|what| eprintln!("{what}"))? {
-            text += &format!("**Profile {}, grid_bits {grid_bits}.** ", profile.name());
-            let evidence = match evidence {
-                Ok(evidence) => evidence,
-                Err(Misuse(why)) => {
-                    text += &format!("No tolerance: {why}.\n\n");
-                    continue;
-                }
-            };
-            let rounds = plan.checkpoints.iter().zip(&evidence.losses);
-            let rounds: Vec<String> =
-                rounds.map(|(round, loss)| format!("round {round} (loss {loss:.2})")).collect();
-            let mut head = vec!["cheat"];
-            head.extend(rounds.iter().map(String::as_str));
-            head.push("verdict");
-            text += &format!("Tolerances {}. {}\n\n", evidence.tolerances(), evidence.honest());
-            text += &markdown(&head, evidence.rows());
-            text.push('\n');
+        for Gathered { profile, members_only, evidence } in
+            cheats::gather(&plan, &|what| eprintln!("{what}"))?
+        {
+            let among = if members_only { " among members" } else { "" };
+            text += &format!("**Profile {}{among}, grid_bits {grid_bits}.** ", profile.name());
+            text += &table(&plan, evidence);
         }
     }
     Ok(text)
+}
+
+fn table(plan: &Plan, evidence: Result<Evidence, Misuse>) -> String {
+    let evidence = match evidence {
+        Ok(evidence) => evidence,
+        Err(Misuse(why)) => return format!("No tolerance: {why}.\n\n"),
+    };
+    let rounds = plan.checkpoints.iter().zip(&evidence.losses);
+    let rounds: Vec<String> = rounds.map(|(round, loss)| format!("round {round} (loss {loss:.2})")).collect();
+    let head: Vec<&str> =
+        std::iter::once("cheat").chain(rounds.iter().map(String::as_str)).chain(["verdict"]).collect();
+    format!(
+        "Tolerances {}. {}\n\n{}\n",
+        evidence.tolerances(),
+        evidence.honest(),
+        markdown(&head, evidence.rows())
+    )
 }
 
 /// Takes `--name value` out of the arguments.

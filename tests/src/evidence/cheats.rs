@@ -114,6 +114,7 @@ pub struct Evidence {
 /// What is gathered of a profile while the course goes on.
 struct Desk {
     profile: Profile,
+    members_only: bool,
     machines: Vec<LeafComputer>,
     /// Computes products in bf16.
     cheap: LeafComputer,
@@ -130,7 +131,11 @@ struct Desk {
 pub fn gather(plan: &Plan, done: &dyn Fn(&str)) -> Result<Vec<Gathered>, Misuse> {
     let rounds = plan.checkpoints.last().copied().unwrap_or_default();
     let (manifest, dataset) = run(&plan.size, plan.grid_bits, rounds);
-    let desks = plan.profiles.iter().map(|profile| Desk::new(*profile, plan, &manifest));
+    // Members may use the defined bits in f32: there both are the same.
+    let among =
+        |profile: &Profile| [Some((*profile, false)), (*profile != Profile::F32).then_some((*profile, true))];
+    let desks = plan.profiles.iter().flat_map(among).flatten();
+    let desks = desks.map(|(profile, members_only)| Desk::new(profile, members_only, plan, &manifest));
     let mut desks = desks.collect::<Result<Vec<_>, _>>()?;
     let mut course = Course::begin(manifest.clone(), dataset, plan.threads)?;
     let mut losses = Vec::new();
@@ -144,11 +149,22 @@ pub fn gather(plan: &Plan, done: &dyn Fn(&str)) -> Result<Vec<Gathered>, Misuse>
             done(&format!("grid_bits {}, round {checkpoint}, {}", plan.grid_bits, desk.profile.name()));
         }
     }
-    Ok(desks.into_iter().map(|desk| (desk.profile, desk.finish(&manifest, &losses))).collect())
+    let finish = |desk: Desk| {
+        let (profile, members_only) = (desk.profile, desk.members_only);
+        Gathered { profile, members_only, evidence: desk.finish(&manifest, &losses) }
+    };
+    Ok(desks.into_iter().map(finish).collect())
 }
 
-/// What a profile's tolerances catch; or why it has none.
-pub type Gathered = (Profile, Result<Evidence, Misuse>);
+/// What a profile's tolerances catch.
+pub struct Gathered {
+    /// Of whose leaves.
+    pub profile: Profile,
+    /// Whether the tolerances are those of `muster-verifier calibrate --members-only`.
+    pub members_only: bool,
+    /// Or why it has none.
+    pub evidence: Result<Evidence, Misuse>,
+}
 
 /// Tolerances that do nothing: rows do not depend on them.
 fn any(manifest: &Manifest, profile: Profile) -> Manifest {
@@ -156,12 +172,18 @@ fn any(manifest: &Manifest, profile: Profile) -> Manifest {
 }
 
 impl Desk {
-    fn new(profile: Profile, plan: &Plan, manifest: &Arc<Manifest>) -> Result<Self, Misuse> {
-        let (machines, _) = at_hand(profile, plan.threads, &plan.devices, manifest)?;
+    fn new(
+        profile: Profile,
+        members_only: bool,
+        plan: &Plan,
+        manifest: &Arc<Manifest>,
+    ) -> Result<Self, Misuse> {
+        let (machines, _) = at_hand(profile, plan.threads, &plan.devices, members_only, manifest)?;
         let cheap = LeafComputer::torch(Profile::Bf16, Device::Cpu, 1)?;
         let cheats = Cheat::ALL.into_iter().filter(|cheat| cheat.is_one(profile));
         Ok(Self {
             profile,
+            members_only,
             measured: Measured::new(&manifest.model, machines.len()),
             trial: ToleranceTrial::new(manifest, &machines),
             machines,
@@ -171,8 +193,7 @@ impl Desk {
         })
     }
 
-    /// The machine that audits is the last one that takes all windows at once, the one that cheats the second one: the
-    /// first of libtorch.
+    /// The machine that audits is the last one that takes all windows at once, the one that cheats the first of libtorch.
     fn checkpoint(&mut self, course: &Course, before: &State, leaves: u64) {
         for leaf in 0..leaves {
             let passage = course.passage(leaf);
@@ -196,8 +217,12 @@ impl Desk {
             let auditor = all.iter().rposition(|(_, loss)| loss.is_some()).unwrap_or_default();
             let own = &rows[auditor];
             for (cheat, checkpoints) in &mut self.cheats {
-                let machine =
-                    if *cheat == Cheat::Bf16Products { &mut self.cheap } else { &mut self.machines[1] };
+                let machine = if *cheat == Cheat::Bf16Products {
+                    &mut self.cheap
+                } else {
+                    let libtorch = self.machines.iter_mut().find(|machine| !machine.defined);
+                    libtorch.expect("libtorch on one device at least")
+                };
                 let (q, loss) = cheating(*cheat, machine, course, before, leaf, &passage);
                 let said = probe.row(&q, loss.unwrap_or(own.loss));
                 checkpoints.last_mut().expect("this one").push((freeze, own.clone(), said));

@@ -34,7 +34,7 @@ pub fn table(plan: &Plan) -> Result<String, Misuse> {
     let mut profiles: Vec<Vec<LeafComputer>> = Vec::new();
     let mut columns = Vec::new();
     for profile in &plan.profiles {
-        let (machines, _) = at_hand(*profile, plan.threads, &plan.devices, &manifest)?;
+        let (machines, _) = at_hand(*profile, plan.threads, &plan.devices, false, &manifest)?;
         columns.extend(beside(*profile, profiles.len(), &machines));
         profiles.push(machines);
     }

@@ -14,6 +14,8 @@ pub type GridLeaf = (Vec<i32>, Option<i64>);
 pub struct LeafComputer {
     /// What it is.
     pub name: String,
+    /// Whether its bits are defined.
+    pub defined: bool,
     /// Whether a member may compute leaves of the profile with it.
     pub member: bool,
     /// Where it is.
@@ -32,7 +34,14 @@ impl LeafComputer {
         let mut exact = Exact::new(threads, None)?;
         exact.self_test()?;
         let member = matches!(profile, Profile::Exact | Profile::F32);
-        Ok(Self { name: "exact".into(), member, device: Device::Cpu, backend: Box::new(exact), apart: false })
+        Ok(Self {
+            name: "exact".into(),
+            defined: true,
+            member,
+            device: Device::Cpu,
+            backend: Box::new(exact),
+            apart: false,
+        })
     }
 
     /// Libtorch.
@@ -53,7 +62,7 @@ impl LeafComputer {
             Device::Cpu => format!("cpu, {threads} threads").replace("1 threads", "1 thread"),
             Device::Cuda(_) => device.to_string(),
         };
-        Ok(Self { name, member: true, device, backend, apart: false })
+        Ok(Self { name, defined: false, member: true, device, backend, apart: false })
     }
 
     /// The same with a leaf's windows one by one.
@@ -116,7 +125,8 @@ fn ways(device: Device, threads: usize, several: bool) -> Vec<(usize, bool)> {
     at_once.chain(several.then_some((threads, true))).collect()
 }
 
-/// What computes leaves of a profile here, the defined bits first; and why something is not among it.
+/// What computes leaves of a profile here, the defined bits first, unless members may not use them and only what they may
+/// is wanted; and why something is not among it.
 ///
 /// Libtorch takes a leaf's windows all at once and one by one on each device (an ALBERT's only at once: what it masks
 /// depends on a window's number in its leaf).
@@ -127,9 +137,14 @@ pub fn at_hand(
     profile: Profile,
     threads: usize,
     devices: &[Device],
+    members_only: bool,
     manifest: &Manifest,
 ) -> Result<(Vec<LeafComputer>, Vec<String>), Misuse> {
     let (mut machines, mut absent) = (vec![LeafComputer::exact(profile, threads)?], Vec::new());
+    let left_out = members_only && !machines[0].member;
+    if left_out {
+        machines.clear();
+    }
     let several = manifest.model.decoder().is_some() && manifest.training.leaf_windows > 1;
     let on = |device: Device| -> Result<Vec<LeafComputer>, Misuse> {
         let machine = |(count, apart)| {
@@ -156,6 +171,15 @@ pub fn at_hand(
                 break;
             }
         }
+    }
+    let device = machines.first().map(|machine| machine.device);
+    if let Some(device) =
+        device.filter(|device| left_out && machines.iter().all(|machine| machine.device == *device))
+    {
+        absent.push(format!(
+            "all machines here are on {device}: a member on another kind of device can be found guilty though it is honest; \
+             measure on one of each kind"
+        ));
     }
     Ok((machines, absent))
 }

@@ -66,6 +66,12 @@ impl Report<'_> {
             text,
             "Machines (libtorch but for `exact`), and the largest deviation of any group from the first one:"
         );
+        if !self.machines.iter().any(|machine| machine.defined) {
+            let _ = writeln!(
+                text,
+                "(Only what members may use: these tolerances are good on such devices and no others.)"
+            );
+        }
         for (number, machine) in self.machines.iter().enumerate() {
             let _ = writeln!(text, "  {}{}", machine.name, self.beside_first(number));
         }
