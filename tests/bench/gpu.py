@@ -180,10 +180,11 @@ def integers(report, arguments, _):
 
 def pack(target):
     """Programs and scripts in an archive, in a folder `gpu`."""
+    paths = Programs(None).paths
     with tempfile.TemporaryDirectory() as folder, tarfile.open(target, "w:xz") as archive:
         for script in sorted(environment.BENCH.glob("*.py")):
             archive.add(script, pathlib.Path("gpu", script.name))
-        for name, path in Programs(None).paths.items():
+        for name, path in paths.items():
             # Without their symbols they are a third smaller.
             if shutil.which("strip"):
                 subprocess.run(["strip", "-o", pathlib.Path(folder, name), path], check=True)
