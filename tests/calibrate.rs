@@ -157,7 +157,10 @@ fn among_members_tolerances_are_smaller_and_one_kind_of_device_is_warned_of() {
     let (said, beside) = calibrated(&run, "bf16", &[]);
     assert!(beside.contains("#   exact\n") && !said.contains("another kind of device"), "{said}{beside}");
     let (said, among) = calibrated(&run, "bf16", &["--members-only"]);
-    assert!(!among.contains("#   exact\n") && among.contains("Only what members may use"), "{among}");
+    assert!(
+        !among.contains("#   exact\n") && among.contains("Only what members may use was measured"),
+        "{among}"
+    );
     assert!(said.contains("all machines here are on cpu: a member on another kind of device"), "{said}");
     assert!(largest(&among) < largest(&beside) / 2.0, "{among}{beside}");
     // In f32 members may use them.

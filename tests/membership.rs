@@ -362,6 +362,10 @@ fn a_run_in_which_nobody_counts_says_why_and_pauses() {
         log.contains("nobody counted in round 0") && log.contains("the next round is held back"),
         "{log}"
     );
+    // It goes on by itself, and holds the round after that back for longer.
+    wait_for("a longer pause", || {
+        run.events("barren").iter().any(|event| event["pause"].as_u64() >= Some(2))
+    });
     // Held back, a run stops at once.
     steward.interrupt();
     assert_eq!(steward.wait(), 130, "{}", steward.log());

@@ -35,6 +35,7 @@ def parse():
     parser.add_argument("--model", choices=SHAPES, default="demo")
     parser.add_argument("--local", action="store_true", help="local updates instead of gradients")
     parser.add_argument("--overlap", action="store_true", help="updates that come a round late")
+    parser.add_argument("--optimiser", nargs="*", default=[], metavar="NAME=VALUE", help="other settings of [optimiser] in run.toml")
     parser.add_argument("--grid-bits", type=int, nargs="*", default=[13, 8, 6, 4, 3])
     parser.add_argument("--result-bits", type=int, nargs="*", default=[8, 6, 4, 3, 2, 1], help="each with grid_bits 8")
     parser.add_argument("--rounds", type=int, default=0)
@@ -53,7 +54,7 @@ def settings(arguments, grid_bits, result_bits):
     tables = {"model": SHAPES[arguments.model],
               "training": {"rounds": arguments.rounds, "leaf_windows": 2, "grid_bits": grid_bits, "overlap": arguments.overlap,
                            "leaves": arguments.leaves * (MEMBERS if arguments.local else 1)},
-              "optimiser": {"rate": rate, "warmup": max(1, arguments.rounds // 10)},
+              "optimiser": {"rate": rate, "warmup": max(1, arguments.rounds // 10)} | environment.settings(arguments.optimiser),
               "aggregation": {"result_bits": result_bits},
               "admission": {"start_nodes": 1, "start_verifiers": 0}, "audit": {"share": 0.0, "final_rounds": 0}}
     if arguments.local:

@@ -8,7 +8,8 @@
 A question, outside the product: such sums have the same bits on any hardware. Is there a profile in them that is as fast as
 tensor cores? Each row of an operand, k numbers in f32, becomes integers q of at most 8127 in magnitude and one power of two:
 e is least with max|x| ≤ 8127·2^e, q = x·2^−e rounded to nearest, ties to even. The product of two rows is S = Σ q·q', exactly,
-rounded once to f32, times both powers. q = 128·h + l has limbs h in −63…63 and l in −64…63, so that
+rounded once to f32, times both powers. q = 128·h + l has limbs h in −63…63 and l in −64…63 (8127 is the largest with such
+limbs), so that
 
     S = 2^14·Σ h·h' + 2^7·M + Σ l·l',    M = Σ (h·l' + l·h') = Σ (h + l)·(h' + l') − Σ h·h' − Σ l·l'
 
@@ -23,7 +24,7 @@ that no sum of limbs is ever in memory. It has a warp that loads tiles (TMA) and
 
 Every result is compared with the integer one: products in f64 of the q, whose sums are exact in any order. Each figure
 counts 2·m·n·k operations, whatever is done inside, and is the median of turns in which each side is measured after the other:
-the product alone, with its left operand quantised before, and with both. Each way is a process of its own, given up after
+the product of quantised operands alone, and the product together with quantising the left operand, or both. Each way is a process of its own, given up after
 --patience seconds. Exit code 1 if a result differs or a way fails.
 """
 
@@ -277,6 +278,8 @@ def right(a, b):
     """The integer products, rounded once. Sums in f64 are exact here: they stay below 2^53."""
     sums = (a.integers() @ b.integers().T).to(torch.float32)
     powers = a.exponents[:, None] + b.exponents[None, :]
+    if powers.min() < -126 or powers.max() > 127:
+        raise SystemExit("a power of two leaves f32: scaling would round again")
     return sums * ((powers + 127) << 23).view(torch.float32)
 
 
@@ -381,12 +384,14 @@ def interpreted():
 
 
 def dry(arguments):
-    good = interpreted() if os.environ.get("TRITON_INTERPRET") else subprocess.run(
-        [sys.executable, __file__, "--dry"], env=os.environ | {"TRITON_INTERPRET": "1"}).returncode == 0
-    if not os.environ.get("TRITON_INTERPRET"):
-        print(f"quantising by rows and by columns, in the interpreter: {'as defined' if good else 'WRONG'}")
-        good &= all([compiled(way) for way in arguments.ways])
-    sys.exit(not good)
+    if os.environ.get("TRITON_INTERPRET"):
+        sys.exit(not interpreted())
+    # In a process of its own: the interpreter takes the place of the compiler.
+    child = subprocess.run([sys.executable, __file__, "--dry"], env=os.environ | {"TRITON_INTERPRET": "1"})
+    good = child.returncode == 0
+    print(f"quantising by rows and by columns, in the interpreter: {'as defined' if good else 'WRONG'}")
+    compiles = [compiled(way) for way in arguments.ways]
+    sys.exit(not (good and all(compiles)))
 
 
 def main():

@@ -62,16 +62,16 @@ impl Report<'_> {
             model.sequence,
             training.grid_bits
         );
+        if !self.machines.iter().any(|machine| machine.defined) {
+            let _ = writeln!(
+                text,
+                "Only what members may use was measured: these tolerances are good on such devices and no others.\n"
+            );
+        }
         let _ = writeln!(
             text,
             "Machines (libtorch but for `exact`), and the largest deviation of any group from the first one:"
         );
-        if !self.machines.iter().any(|machine| machine.defined) {
-            let _ = writeln!(
-                text,
-                "(Only what members may use: these tolerances are good on such devices and no others.)"
-            );
-        }
         for (number, machine) in self.machines.iter().enumerate() {
             let _ = writeln!(text, "  {}{}", machine.name, self.beside_first(number));
         }
