@@ -8,6 +8,7 @@ use e2e::oracle;
 use e2e::processes::{Process, Run};
 use e2e::programs;
 use muster_core::ids::{Round, ShardId};
+use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
 use muster_replica::archive::Archive;
@@ -86,10 +87,11 @@ fn sixteen_nodes_train_five_rows_as_one_process_would() {
     }
     assert_eq!(held, [1, 1, 5, 5, 5, 5, 5, 0], "rows with a seat");
     let whole = archive.manifest.model.all_parameters();
+    let layout = Layout::of_run(&archive.manifest);
     for name in &nodes {
         let folder = run.path(name);
         let round = reading::states(&folder).expect("a folder").pop().expect("a state");
-        let (state, roots) = reading::state(&folder, round).expect("a state");
+        let (state, roots) = reading::state(&folder, &layout, round).expect("a state");
         let shards: Vec<ShardId> = state.held().collect();
         assert!(shards.len() == 2 && shards[0] == ShardId::TRUNK, "{shards:?}");
         assert_eq!(format!("{:#}", roots.root()), run.root());

@@ -149,7 +149,7 @@ fn shown(seconds: f64) -> String {
 fn run(folder: &Path) -> Result<(Arc<Manifest>, Arc<Dataset>), Failure> {
     let wrong = |why: String| Failure::negative(format!("{}: {why}", folder.join("manifest.bin").display()));
     let manifest: Manifest =
-        decode(&reading::file(&folder.join("manifest.bin"))?).map_err(|reject| wrong(reject.to_string()))?;
+        decode(&reading::manifest(folder)?).map_err(|reject| wrong(reject.to_string()))?;
     manifest.check().map_err(|misuse| wrong(misuse.to_string()))?;
     let dataset = Dataset::open(&folder.join("data"), &manifest.data)?;
     Ok((Arc::new(manifest), Arc::new(dataset)))

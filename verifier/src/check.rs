@@ -36,7 +36,7 @@ use crate::session::rounds_bar;
 /// [`Failure`] when there is nothing to decide on: no file, no manifest, or one that breaks a rule. What is missing to decide is
 /// [`Judgement::Undecided`], in words.
 pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judgement, Failure> {
-    let bytes = reading::file(file)?;
+    let bytes = reading::evidence_in(file)?;
     let evidence: Evidence = match decode(&bytes) {
         Ok(evidence) => evidence,
         // A file from a stranger: what cannot be read is no failure of this command.
@@ -74,8 +74,8 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
 /// The manifest of a folder, which may be a stranger's.
 fn permitted(folder: &Path) -> Result<Manifest, Failure> {
     let wrong = |why: String| Failure::environment(format!("{}: manifest.bin: {why}", folder.display()));
-    let manifest: Manifest = decode(&reading::file(&folder.join("manifest.bin"))?)
-        .map_err(|reject: Reject| wrong(reject.to_string()))?;
+    let manifest: Manifest =
+        decode(&reading::manifest(folder)?).map_err(|reject: Reject| wrong(reject.to_string()))?;
     // MANIFEST-1: whoever is to judge a run MUST refuse one whose manifest breaks a rule.
     manifest.check().map_err(|misuse| wrong(format!("{misuse}; there is no such run to judge")))?;
     Ok(manifest)
@@ -134,6 +134,10 @@ impl FolderWitness {
         witness
     }
 
+    fn layout(&self) -> Layout {
+        Layout::of_run(&self.manifest)
+    }
+
     /// The ledger before a height.
     fn chain(&self, height: Height) -> Result<Ledger, String> {
         let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
@@ -165,7 +169,7 @@ impl FolderWitness {
 
     /// A contribution as it was committed: an exhibit, or its leaves recomputed.
     fn committed(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        if let Ok(Some(q)) = reading::exhibit(&self.folder, round, member) {
+        if let Ok(Some(q)) = reading::exhibit(&self.folder, &self.layout(), round, member) {
             return Some(q);
         }
         let view = self.round(round)?;
@@ -190,8 +194,9 @@ impl FolderWitness {
     fn exhibited(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
         if !self.exhibits.contains_key(member) {
             let parts = (0..limits::PARTS as u16).map(Part);
-            let kept =
-                parts.filter_map(|part| reading::exhibited_blocks(&self.folder, round, member, part).ok()?);
+            let (folder, layout) = (&self.folder, self.layout());
+            let kept = parts
+                .filter_map(|part| reading::exhibited_blocks(folder, &layout, round, member, part).ok()?);
             let kept: Vec<BlockData> = kept.flatten().collect();
             self.exhibits.insert(*member, kept);
         }
@@ -291,7 +296,7 @@ impl Witness for FolderWitness {
     }
 
     fn update(&mut self, round: Round) -> Option<Update> {
-        let why = match reading::aggregate(&self.folder, &Layout::of_run(&self.manifest), round) {
+        let why = match reading::aggregate(&self.folder, &self.layout(), round) {
             Ok(Some(update)) => return Some(update),
             Ok(None) => format!("is not in updates/ of {}", self.folder.display()),
             Err(error) => format!("cannot be read ({error})"),
@@ -304,7 +309,7 @@ impl Witness for FolderWitness {
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        let found = reading::exhibit(&self.folder, round, member);
+        let found = reading::exhibit(&self.folder, &self.layout(), round, member);
         let why = match found {
             Ok(Some(q)) => return Some(q),
             Ok(None) => format!("is not in exhibits/ of {}", self.folder.display()),

@@ -1,6 +1,6 @@
 //! `muster bench`: whether this machine can help, in seconds and without peers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{self, MatrixBenchmark, Strided};
@@ -15,6 +15,7 @@ use muster_core::manifest::{
 };
 use muster_core::state::{LeafJob, Update};
 use muster_replica::memory::{self, Need};
+use muster_store::{reading, regular};
 
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::{Makers, Settings};
@@ -186,23 +187,18 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
 /// # Errors
 /// [`Failure`] naming a file that cannot be read, or a setting that is wrong.
 pub(super) fn manifest(workload: &Workload) -> Outcome<Manifest> {
-    let read = |path: &Path| {
-        std::fs::read(path)
-            .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))
-    };
     let settings = match workload {
         Workload::Agreed(manifest) => return Ok(Manifest::clone(manifest)),
         Workload::Default => Settings::default(),
         Workload::At(folder) if folder.is_dir() => {
             let path = folder.join("manifest.bin");
-            let manifest: Manifest = decode(&read(&path)?)
+            let manifest: Manifest = decode(&reading::manifest(folder)?)
                 .map_err(|reject| Failure::environment(format!("{}: {reject}", path.display())))?;
             manifest.check()?;
             return Ok(manifest);
         }
         Workload::At(file) => {
-            let text = String::from_utf8(read(file)?)
-                .map_err(|_| Failure::usage(format!("{}: is not UTF-8 text", file.display())))?;
+            let text = regular::text(file, regular::TEXT_BYTES)?;
             Settings::parse(file, &text)?
         }
     };

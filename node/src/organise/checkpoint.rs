@@ -39,22 +39,21 @@ impl Checkpoint {
     /// [`Failure`] naming the folder and the rounds that it has.
     pub fn open(folder: &Path, round: Option<u32>, exact: &mut Exact) -> Outcome<Self> {
         let path = folder.join(MANIFEST);
-        let bytes = reading::file(&path).map_err(|error| {
+        let bytes = reading::manifest(folder).map_err(|error| {
             let advice = "name a run's folder, or the data directory of a member that has finished";
             Failure::environment(format!("{error} ({advice})"))
         })?;
         let manifest: Manifest =
             decode(&bytes).map_err(|reject| Failure::environment(format!("{}: {reject}", path.display())))?;
         manifest.check().map_err(|misuse| Failure::environment(format!("{}: {misuse}", path.display())))?;
-        let kept = reading::states(folder)?;
+        let (kept, layout) = (reading::states(folder)?, Layout::of_run(&manifest));
         let wanted = round.map_or(Round(u32::MAX), Round);
         let start = kept.iter().rev().find(|start| **start <= wanted);
         let (mut reached, state) = match start {
-            Some(start) => (*start, fitting(folder, reading::state(folder, *start)?.0, &manifest)?),
+            Some(start) => (*start, fitting(folder, reading::state(folder, &layout, *start)?.0, &manifest)?),
             None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
             None => return Err(none(folder, round, &kept)),
         };
-        let layout = Layout::of_run(&manifest);
         let mut held = HeldState::whole(state);
         while reached < wanted {
             let Some(steps) = reading::steps(folder, &layout, reached)? else { break };

@@ -11,7 +11,7 @@ use muster_core::manifest::{CommittedFile, Data, Manifest, Start};
 use muster_replica::memory;
 use muster_store::dataset::{Dataset, PARAMETERS, add_parameters, committed_parameters, described};
 use muster_store::home::Home;
-use muster_store::secrets;
+use muster_store::{regular, secrets};
 
 use super::given::Given;
 use super::{DATA, MANIFEST, SETTINGS, organiser_key};
@@ -88,8 +88,9 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
         model = Some(checked);
     }
     if let Some(CalibrationFile { path, .. }) = &options.calibration {
-        let calibration = fs::read_to_string(path)
-            .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))?;
+        let calibration = regular::text(path, regular::TEXT_BYTES).map_err(|error| {
+            Failure::environment(format!("{}: cannot be read ({})", path.display(), error.cause()))
+        })?;
         text = settings.calibrate(&text, path, &calibration)?;
     }
     if options.calibration.as_ref().is_none_or(|calibration| !calibration.beyond) {
@@ -179,16 +180,15 @@ pub fn vacant(out: &Path) -> Outcome<()> {
 
 fn settings(path: &Path, given: Option<&Given>) -> Outcome<(String, bool)> {
     let failed = |error: std::io::Error| {
-        Failure::environment(format!("{}: cannot be read or written ({error})", path.display()))
+        Failure::environment(format!("{}: cannot be written ({error})", path.display()))
     };
-    match fs::read_to_string(path) {
-        Ok(text) => Ok((text, false)),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+    match regular::text_if_there(path, regular::TEXT_BYTES)? {
+        Some(text) => Ok((text, false)),
+        None => {
             let text = given.map_or_else(|| TEMPLATE.to_owned(), Given::template);
             fs::write(path, &text).map_err(failed)?;
             Ok((text, true))
         }
-        Err(error) => Err(failed(error)),
     }
 }
 

@@ -7,11 +7,12 @@ use std::path::Path;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Row;
 use muster_core::layout::Layout;
+use muster_core::limits::TOKENISER_BYTES;
 use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Tokeniser};
 use muster_core::router::{BUCKETS, NAT};
 use muster_core::state::real_bytes;
 use muster_store::dataset::{ROUTER, Routing, TOKENISER};
-use muster_store::reading;
+use muster_store::regular;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
@@ -113,7 +114,7 @@ fn unwritten(path: &Path) -> impl Fn(std::io::Error) -> Failure {
 pub(super) fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<Vec<u8>>> {
     let Tokeniser::File(wanted) = &checkpoint.manifest.data.tokeniser else { return Ok(None) };
     let path = checkpoint.folder.join(DATA).join(TOKENISER);
-    let bytes = reading::file(&path)?;
+    let bytes = regular::read(&path, TOKENISER_BYTES.into())?;
     if Hasher::new(Domain::TOKENISER).part(&bytes).finish() != wanted.digest {
         return Err(Failure::environment(format!("{}: is not the tokeniser of this run", path.display())));
     }

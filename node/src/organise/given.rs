@@ -9,7 +9,6 @@ mod config;
 mod known;
 mod weights;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::hash::{Domain, Hasher};
@@ -17,6 +16,7 @@ use muster_core::ids::Row;
 use muster_core::manifest::{Data, Model, Tokeniser};
 use muster_core::{layout, limits};
 use muster_store::dataset::TOKENISER;
+use muster_store::regular;
 
 use self::config::ModelConfig;
 use super::hugging_face::{CONFIG, ROWS, WEIGHTS, row_folder};
@@ -106,19 +106,10 @@ impl Given {
 
 /// A file of at most `most` bytes: its length is checked before memory is taken.
 fn bounded(path: &Path, most: u64) -> Outcome<Vec<u8>> {
-    let failed = |error: std::io::Error| {
+    regular::read(path, most).map_err(|error| {
         let what = "a checkpoint has config.json and model.safetensors";
-        Failure::environment(format!("{}: cannot be read ({error}); {what}", path.display()))
-    };
-    let length = fs::metadata(path).map_err(failed)?.len();
-    if length > most {
-        let what = format!("has {length} bytes, which is more than the {most} that it can need");
-        return Err(Failure::environment(format!("{}: {what}", path.display())));
-    }
-    let mut bytes = Vec::with_capacity(length as usize);
-    let file = fs::File::open(path).map_err(failed)?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, most), &mut bytes).map_err(failed)?;
-    Ok(bytes)
+        Failure::environment(format!("{}: cannot be read ({}); {what}", path.display(), error.cause()))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `muster invite`: one line that lets its holder enrol. Works while the steward holds the folder.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +10,7 @@ use muster_core::manifest::{Manifest, Mode};
 use muster_core::messages::enrol::{Address, Addresses, Invitation, InvitationSecret, Pass, Role, Ticket};
 use muster_core::sign::Identity;
 use muster_store::error::Kind;
-use muster_store::secrets;
+use muster_store::{reading, regular, secrets};
 
 use super::create::random;
 use super::{ADDRESSES, MANIFEST, organiser_key};
@@ -103,10 +102,11 @@ pub fn organiser(folder: &Path, elsewhere: Option<&Path>, manifest: &Manifest) -
 /// [`Failure`] when the folder is no run, or half made.
 pub fn read_manifest(folder: &Path) -> Outcome<Manifest> {
     let path = folder.join(MANIFEST);
-    let bytes = fs::read(&path).map_err(|error| {
+    let bytes = reading::manifest(folder).map_err(|error| {
         Failure::environment(format!(
-            "{}: cannot be read ({error}); name a folder that `muster run new` finished",
-            path.display()
+            "{}: cannot be read ({}); name a folder that `muster run new` finished",
+            path.display(),
+            error.cause()
         ))
     })?;
     let manifest: Manifest = decode(&bytes).map_err(|reject| {
@@ -122,7 +122,7 @@ pub fn read_manifest(folder: &Path) -> Outcome<Manifest> {
 /// [`Failure`] when nobody has hosted it yet.
 pub fn hosted_at(folder: &Path) -> Outcome<Vec<String>> {
     let path = folder.join(ADDRESSES);
-    let text = fs::read_to_string(&path).map_err(|_| {
+    let text = regular::text(&path, regular::TEXT_BYTES).map_err(|_| {
         Failure::environment(format!(
             "{}: nobody hosts this run yet; start `muster host {}` first, or copy this file from where it is hosted \
              (an invitation also takes --address HOST:PORT)",

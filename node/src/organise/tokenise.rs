@@ -1,14 +1,19 @@
 //! Text as numbers of a tokeniser that others made, in Hugging Face's `tokenizer.json`.
 
-use std::fs;
+mod demands;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::Digest;
 use muster_core::limits::TOKENISER_BYTES;
 use muster_core::manifest;
 use muster_store::dataset::{Numbering, token_numbers};
+use muster_store::regular;
 use tokenizers::models::ModelWrapper;
+use tokenizers::{PostProcessorWrapper, Tokenizer};
 
+use self::demands::Demands;
 use crate::exit::{Failure, Outcome};
 
 /// Tokens that end a document, the first that is there.
@@ -40,23 +45,18 @@ impl LoadedTokeniser {
             Failure::environment(format!("{}: {what}; {then}", path.display()))
         };
         let another = "name the tokenizer.json of a model from Hugging Face";
-        let unread = |error| wrong(&format!("cannot be read ({error})"), another);
-        let length = fs::metadata(path).map_err(unread)?.len();
-        if length > u64::from(TOKENISER_BYTES) {
-            let what = format!("has {length} bytes, a run allows {TOKENISER_BYTES}");
-            return Err(wrong(&what, "use another tokeniser"));
-        }
-        let file = fs::read(path).map_err(unread)?;
-        let unfit = |error| wrong(&format!("is not a tokeniser ({error})"), another);
-        let mut rules = tokenizers::Tokenizer::from_bytes(&file).map_err(unfit)?;
-        // A file may ask for both; a text is packed as long as it is.
-        rules.with_truncation(None).map_err(unfit)?;
-        rules.with_padding(None);
-        let model = settled(rules.get_model().clone());
-        rules.with_model(model);
+        let file = regular::read(path, TOKENISER_BYTES.into())
+            .map_err(|error| wrong(&format!("cannot be read ({})", error.cause()), another))?;
+        let unfit = |error: String| wrong(&format!("is not a tokeniser ({error})"), another);
+        // The file may be a stranger's: before the library reads it, and allocates what it says.
+        let demands = Demands::of(&file).map_err(unfit)?;
+        let rules = caught(|| read(&file)).map_err(unfit)?;
         let tokens = token_numbers(&file).unwrap_or_default();
+        let vocabulary = rules.get_vocab(true);
+        demands::check_tokens(vocabulary.keys().map(String::len))
+            .map_err(|what| wrong(&what, "use another tokeniser"))?;
         // Members check the corpus against what the file says (DATA-4), without running the tokeniser.
-        if rules.get_vocab(true).into_values().any(|number| number >= tokens) {
+        if vocabulary.into_values().any(|number| number >= tokens) {
             let what = "gives an added token another number than it says";
             return Err(wrong(&what, "save it again with `tokenizers`"));
         }
@@ -170,6 +170,8 @@ fn cut(text: &str, most: usize) -> usize {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::fs;
+
     use super::*;
     use crate::exit::Exit;
 
@@ -268,6 +270,8 @@ pub(super) mod tests {
         assert!(other.message.contains("another number than it says"), "{other}");
         let none = LoadedTokeniser::open(&directory.path().join("none.json")).err().unwrap();
         assert!(none.message.contains("none.json: cannot be read"), "{none}");
+        let folder = LoadedTokeniser::open(directory.path()).err().unwrap();
+        assert!(folder.message.contains("cannot be read (is a directory"), "{folder}");
         let mute = tokeniser(directory.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
         let unknown = mute.encode("jam").unwrap_err();
         assert!(unknown.message.contains("has no tokens for the text"), "{unknown}");

@@ -1,9 +1,9 @@
 //! A rehearsal as it was asked for, and the settings that follow.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_store::dataset::RouterSize;
+use muster_store::regular;
 
 use super::lie::Lie;
 use super::odds::Odds;
@@ -93,8 +93,7 @@ pub struct DrillOptions {
 }
 
 pub(super) fn read(path: &Path) -> Outcome<String> {
-    let text = fs::read_to_string(path);
-    text.map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))
+    Ok(regular::text(path, regular::TEXT_BYTES)?)
 }
 
 /// What is rehearsed.

@@ -157,7 +157,7 @@ impl Court {
         let mut update = Update::default();
         for (part, blocks) in parts {
             // It may be owed twice, for two convicts, and the aggregate be gone by then.
-            if part_exhibit(self.home.path(), round, *part)?.is_some() {
+            if part_exhibit(self.home.path(), &self.layout, round, *part)?.is_some() {
                 continue;
             }
             let shard = blocks.first().and_then(|block| self.layout.shard_of(*block));

@@ -10,6 +10,7 @@ pub(crate) mod states;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ impl Archive {
     /// [`ReplayError::Store`] for files that cannot be read or are no archive, [`ReplayError::Wrong`] for bytes that
     /// are not canonical.
     pub fn open(folder: &Path) -> Result<Self, ReplayError> {
-        let manifest: Manifest = decode(&reading::file(&folder.join("manifest.bin"))?)
+        let manifest: Manifest = decode(&reading::manifest(folder)?)
             .map_err(|reject| ReplayError::Wrong(format!("manifest.bin: {reject}")))?;
         manifest.check().map_err(|misuse| ReplayError::Wrong(format!("manifest.bin: {misuse}")))?;
         let dataset = Dataset::open(&folder.join("data"), &manifest.data)?;
@@ -143,26 +144,34 @@ impl Archive {
     }
 }
 
-/// The records of an archive in order; nothing of them is checked but the encoding.
+/// The records of an archive in order; nothing of them is checked but the encoding. Each is decoded before the next one is
+/// read: a file that somebody made to be long takes no memory.
 ///
 /// # Errors
 /// As [`Archive::open`].
 pub fn read_ledger(folder: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
     let path = folder.join("ledger.bin");
-    let bytes = reading::file(&path)?;
-    let mut rest: &[u8] = &bytes;
-    let mut records = Vec::new();
-    while !rest.is_empty() {
-        let at = bytes.len() - rest.len();
+    let failed = |error: io::Error| ReplayError::Store(StoreError::io(&path, &error));
+    let mut file = BufReader::new(regular::open(&path, u64::MAX)?);
+    let (mut at, mut record, mut records) = (0u64, Vec::new(), Vec::new());
+    while !file.fill_buf().map_err(failed)?.is_empty() {
         let broken = |why: &str| ReplayError::Wrong(format!("{} at byte {at}: {why}", path.display()));
-        let (length, after) = rest.split_first_chunk().ok_or_else(|| broken("cut short"))?;
-        let length = u32::from_le_bytes(*length) as usize;
+        let mut length = [0; 4];
+        match file.read_exact(&mut length) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(broken("cut short")),
+            read => read.map_err(failed)?,
+        }
+        let length = u32::from_le_bytes(length) as usize;
         if length > limits::MESSAGE_BYTES {
             return Err(broken("a record longer than any message"));
         }
-        let (record, after) = after.split_at_checked(length).ok_or_else(|| broken("cut short"))?;
-        records.push(decode(record).map_err(|reject| broken(&reject.to_string()))?);
-        rest = after;
+        record.clear();
+        (&mut file).take(length as u64).read_to_end(&mut record).map_err(failed)?;
+        if record.len() < length {
+            return Err(broken("cut short"));
+        }
+        records.push(decode(&record).map_err(|reject| broken(&reject.to_string()))?);
+        at += 4 + length as u64;
     }
     Ok(records)
 }

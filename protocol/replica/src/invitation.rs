@@ -1,9 +1,9 @@
 //! An invitation as a person gives it: the line itself, or a file that holds it.
 
-use std::fs::File;
-use std::io::Read;
+use std::path::Path;
 
 use muster_core::messages::enrol::Ticket;
+use muster_store::regular;
 
 use crate::exit::{Failure, Outcome};
 
@@ -26,10 +26,8 @@ pub fn is_invitation(said: &str) -> bool {
 /// [`Failure`]: the file cannot be read, or the line is no ticket or was damaged.
 pub fn invitation(said: &str) -> Outcome<Ticket> {
     let Some(path) = said.strip_prefix(IN_FILE) else { return Ok(Ticket::from_line(said)?) };
-    let mut line = String::new();
-    let read = File::open(path).and_then(|file| file.take(MOST).read_to_string(&mut line));
-    read.map_err(|error| {
-        Failure::environment(format!("{path}: the invitation in it cannot be read ({error})"))
+    let line = regular::text(Path::new(path), MOST).map_err(|error| {
+        Failure::environment(format!("{path}: the invitation in it cannot be read ({})", error.cause()))
     })?;
     Ticket::from_line(&line).map_err(|misuse| Failure::usage(format!("{path}: {misuse}")))
 }
@@ -53,6 +51,9 @@ mod tests {
         assert_eq!(invitation(&said).map_err(|failure| failure.exit), Err(Exit::Environment));
         std::fs::write(&path, format!("{line}\n")).expect("a file");
         assert_eq!(invitation(&said), Ok(ticket));
+        let long = format!("{line}{}", " ".repeat(MOST as usize));
+        std::fs::write(&path, long).expect("a file");
+        assert_eq!(invitation(&said).map_err(|failure| failure.exit), Err(Exit::Environment));
         std::fs::write(&path, "hello").expect("a file");
         let failure = invitation(&said).expect_err("no ticket");
         assert!(failure.exit == Exit::Usage && failure.message.contains(&path.display().to_string()));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use muster_core::codec::{decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, unhex};
+use muster_core::limits::MESSAGE_BYTES;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{integer_bytes, integers, real_bytes};
@@ -12,6 +13,7 @@ use muster_core::state::{integer_bytes, integers, real_bytes};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{EVIDENCE, EXHIBITS, Home};
+use crate::regular;
 
 pub(crate) const EXHIBIT_ADVICE: &str = "restore it from another copy of the archive";
 const EVIDENCE_ADVICE: &str = "delete it and ask the steward for it again";
@@ -98,7 +100,7 @@ impl Home {
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_evidence(&self, digest: &Digest) -> Result<Evidence> {
         let path = self.evidence_path(digest);
-        let bytes = files::read(&path)?;
+        let bytes = regular::read(&path, MESSAGE_BYTES as u64)?;
         let corrupt = |cause: String| StoreError::corrupt(&path, cause, EVIDENCE_ADVICE);
         // A file of evidence is passed around: only its name says which one it is.
         if Hasher::new(Domain::EVIDENCE).part(&bytes).finish() != *digest {
@@ -160,6 +162,8 @@ mod tests {
 
     use muster_core::codec::{Bytes, List};
     use muster_core::ids::{Block, Height, RunId};
+    use muster_core::layout::Layout;
+    use muster_core::manifest::fixture::tiny;
     use muster_core::messages::evidence::Total;
     use muster_core::messages::record::{Body, Record};
     use muster_core::sign::Identity;
@@ -208,8 +212,10 @@ mod tests {
         let chunks = List::new(vec![Bytes::new(vec![7; 40]).unwrap()]).unwrap();
         let blocks = [BlockData { block: Block(3), chunks, proofs: List::default() }];
         home.save_exhibited_blocks(Round(9), &me, Part(2), &blocks).unwrap();
-        let read =
-            |member, part| reading::exhibited_blocks(directory.path(), Round(9), member, Part(part)).unwrap();
+        let layout = Layout::of_run(&tiny(me, you, 9, 2));
+        let kept =
+            |member, part| reading::exhibited_blocks(directory.path(), &layout, Round(9), member, part);
+        let read = |member, part| kept(member, Part(part)).unwrap();
         assert_eq!(read(&me, 2).as_deref(), Some(&blocks[..]));
         assert_eq!((read(&me, 1), read(&you, 2)), (None, None));
         assert!(home.has_exhibited_blocks(Round(9), &me, Part(2)));
@@ -219,8 +225,11 @@ mod tests {
         let mut forged = fs::read(&path).unwrap();
         forged[20] ^= 1;
         fs::write(&path, forged).unwrap();
-        let error = reading::exhibited_blocks(directory.path(), Round(9), &me, Part(2)).unwrap_err();
+        let error = kept(&me, Part(2)).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        // Longer than any that a model of this size leaves, and all of it a hole.
+        fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(kept(&me, Part(2)).unwrap_err().kind(), Kind::Refused);
     }
 
     #[test]

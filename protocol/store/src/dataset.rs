@@ -16,7 +16,6 @@ mod routing;
 mod rows;
 mod tokens;
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -37,6 +36,7 @@ pub use rows::{RouterSize, row_shares};
 pub use tokens::token_numbers;
 
 use crate::error::{Result, StoreError};
+use crate::regular;
 use committed::{Committed, bounded};
 
 /// Most bytes of a text of a corpus, which is held in memory.
@@ -341,9 +341,9 @@ fn is_there(data: &Data, file: DataFile) -> bool {
 /// A file of exactly this length, which a stranger may have said: it is compared before memory is taken.
 fn read(path: &Path, length: u64, most: u64) -> Result<Vec<u8>> {
     let failed = |error| StoreError::io(path, &error);
-    let file = File::open(path).map_err(failed)?;
     // The manifest is a stranger's, too: what it says is bounded before the file is believed.
     bounded(path, length, most)?;
+    let file = regular::open(path, u64::MAX)?;
     let found = file.metadata().map_err(failed)?.len();
     if found != length {
         let cause = format!("it has {found} bytes instead of {length}");

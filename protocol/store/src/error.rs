@@ -47,7 +47,7 @@ impl StoreError {
     }
 
     /// Sorts a system error by what a person can do about it.
-    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
+    pub fn io(path: &Path, error: &io::Error) -> Self {
         use io::ErrorKind;
         let (kind, cause, advice) = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -87,6 +87,11 @@ impl StoreError {
     /// Which file and why, without what to do: for what is done without.
     pub fn brief(&self) -> String {
         format!("{}: {}", self.path.display(), self.cause)
+    }
+
+    /// Why, without which file and what to do: for a sentence that says both.
+    pub fn cause(&self) -> &str {
+        &self.cause
     }
 
     /// The file or directory.

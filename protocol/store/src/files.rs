@@ -9,6 +9,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
 
 use crate::error::{Result, StoreError};
+use crate::regular;
 
 /// Ending of files that are being written; leftovers with it are rubbish.
 pub(crate) const ASIDE: &str = ".tmp";
@@ -112,9 +113,9 @@ pub(crate) fn names(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// All bytes of a file.
+/// All bytes of a file of the own home, which is as long as this program made it.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| StoreError::io(path, &error))
+    regular::read(path, u64::MAX)
 }
 
 /// Removes a file; one that is gone already is as good.
@@ -187,7 +188,12 @@ pub(crate) fn write_sealed_pieces(
 
 /// Reads bytes that [`write_sealed`] wrote under this name.
 pub(crate) fn read_sealed(path: &Path, name: &str, advice: &str) -> Result<Vec<u8>> {
-    let mut sealed = read(path)?;
+    read_sealed_within(path, name, advice, u64::MAX)
+}
+
+/// The same of at most so many bytes.
+pub(crate) fn read_sealed_within(path: &Path, name: &str, advice: &str, most: u64) -> Result<Vec<u8>> {
+    let mut sealed = regular::read(path, most.saturating_add(32))?;
     if unseal(name, &sealed).is_none() {
         return Err(StoreError::corrupt(path, "its checksum does not fit", advice));
     }

@@ -23,6 +23,7 @@ use redb::{
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, seal, unseal};
 use crate::home::Home;
+use crate::regular;
 
 const FILE: &str = "journal.redb";
 const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
@@ -30,6 +31,8 @@ const VOTES: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("votes")
 const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
 /// Tries to copy a journal that another process writes to, and the pause between two.
 const COPIES: u32 = 8;
+/// Bytes of a journal of which a copy is read: the folder may be a stranger's, and its copy is in memory.
+const COPY_BYTES: u64 = 8 << 30;
 const COPY_PAUSE: Duration = Duration::from_millis(100);
 const CACHE_BYTES: usize = 16 << 20;
 const ADVICE: &str = "restore it from a copy, or start with a new directory and a new identity";
@@ -59,7 +62,9 @@ impl Journal {
         if !path.exists() {
             create(&path)?;
         }
-        let database = guarded(&path, || open_whole(&path))?;
+        files::keep_from_others(&path);
+        let bytes = regular::read(&path, u64::MAX)?;
+        let database = guarded(&path, || open_whole(&path, bytes))?;
         Ok(Self { database, path, failed: Mutex::default(), _home: Some(home.hold()) })
     }
 
@@ -83,7 +88,8 @@ impl Journal {
         let path = folder.join(FILE);
         let mut tries = 1..COPIES;
         loop {
-            match guarded(&path, || copied(&path)) {
+            let bytes = regular::read(&path, COPY_BYTES)?;
+            match guarded(&path, || copied(bytes)) {
                 Ok(database) => {
                     // It was found whole, so that closing it cannot panic.
                     let database = ManuallyDrop::into_inner(database);
@@ -285,8 +291,8 @@ fn builder() -> Builder {
 
 /// Opens a journal after a check of all its checksums, on a copy in memory: where the database finds damage it goes
 /// back to the commit before, and what was said last would be forgotten.
-fn open_whole(path: &Path) -> RedbResult<Database> {
-    drop(ManuallyDrop::into_inner(copied(path)?));
+fn open_whole(path: &Path, bytes: Vec<u8>) -> RedbResult<Database> {
+    drop(ManuallyDrop::into_inner(copied(bytes)?));
     let database = builder().open(path)?;
     let reading = database.begin_read()?;
     reading.open_table(RECORDS)?;
@@ -296,12 +302,12 @@ fn open_whole(path: &Path) -> RedbResult<Database> {
     Ok(database)
 }
 
-/// A whole journal, read into memory; one that is damaged is left behind, because closing it would panic.
-fn copied(path: &Path) -> RedbResult<ManuallyDrop<Database>> {
-    let bytes = std::fs::read(path)?;
+/// A whole journal, in memory; one that is damaged is left behind, because closing it would panic.
+fn copied(bytes: Vec<u8>) -> RedbResult<ManuallyDrop<Database>> {
     let copy = InMemoryBackend::new();
     copy.set_len(bytes.len() as u64)?;
     copy.write(0, &bytes)?;
+    drop(bytes);
     let mut database = ManuallyDrop::new(builder().create_with_backend(copy)?);
     if !database.check_integrity()? {
         return Err(redb::Error::Corrupted("a checksum does not fit".into()));

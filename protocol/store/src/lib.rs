@@ -24,6 +24,7 @@ pub mod home;
 pub mod journal;
 pub mod offers;
 pub mod reading;
+pub mod regular;
 pub mod rows;
 pub mod secrets;
 pub mod states;

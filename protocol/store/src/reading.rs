@@ -5,6 +5,7 @@ use std::path::Path;
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
+use muster_core::limits::MESSAGE_BYTES;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, StateRoots, Update, integers, reals};
 
@@ -15,40 +16,51 @@ use crate::archive::{
 use crate::error::{Kind, Result, StoreError};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
+use crate::regular;
 use crate::states::{load_whole, rounds, state_file};
 use crate::updates::{self, AggregateFile, update_path};
 
-/// The bytes of a file.
+/// Bytes of a state beside its vectors, at most: roots, and an exponent for each tensor of each row.
+const STATE_ROOM: u64 = 64 << 20;
+/// Bytes of the proofs of a contribution's blocks, at most: one for each tensor at least, of a few hundred bytes each.
+const PROOF_ROOM: u64 = 32 << 20;
+
+/// The bytes of a folder's `manifest.bin`. A manifest travels in a message.
 ///
 /// # Errors
-/// [`Kind::Missing`]; what the system reports.
-pub fn file(path: &Path) -> Result<Vec<u8>> {
-    files::read(path)
+/// [`Kind::Missing`]; [`Kind::Refused`]; what the system reports.
+pub fn manifest(folder: &Path) -> Result<Vec<u8>> {
+    regular::read(&folder.join("manifest.bin"), MESSAGE_BYTES as u64)
 }
 
-/// A convict's contribution in an archive, if it is there.
+/// A convict's contribution in an archive, if it is there, of at most as many coefficients as the layout has.
 ///
 /// # Errors
-/// [`Kind::Corrupt`]; what the system reports.
-pub fn exhibit(folder: &Path, round: Round, member: &MemberId) -> Result<Option<Vec<i32>>> {
+/// [`Kind::Corrupt`]; [`Kind::Refused`]; what the system reports.
+pub fn exhibit(folder: &Path, layout: &Layout, round: Round, member: &MemberId) -> Result<Option<Vec<i32>>> {
     let path = folder.join(EXHIBITS).join(exhibit_file(round, member));
     let name = exhibit_name(round, member);
-    present(files::read_sealed(&path, &name, EXHIBIT_ADVICE)).map(|bytes| bytes.map(|bytes| integers(&bytes)))
+    let read = files::read_sealed_within(&path, &name, EXHIBIT_ADVICE, vector(layout));
+    present(read).map(|bytes| bytes.map(|bytes| integers(&bytes)))
 }
 
 /// The blocks of one part of a convict's contribution in an archive, if they are there. Their proofs are not checked.
 ///
 /// # Errors
-/// [`Kind::Corrupt`]; what the system reports.
+/// [`Kind::Corrupt`]; [`Kind::Refused`]; what the system reports.
 pub fn exhibited_blocks(
     folder: &Path,
+    layout: &Layout,
     round: Round,
     member: &MemberId,
     part: Part,
 ) -> Result<Option<Vec<BlockData>>> {
     let path = folder.join(EXHIBITS).join(block_exhibit_file(round, member, part));
     let name = block_exhibit_name(round, member, part);
-    let Some(bytes) = present(files::read_sealed(&path, &name, EXHIBIT_ADVICE))? else { return Ok(None) };
+    // Packed, a chunk takes little more than its integers.
+    let most = vector(layout).saturating_mul(2).saturating_add(PROOF_ROOM);
+    let read = files::read_sealed_within(&path, &name, EXHIBIT_ADVICE, most);
+    let Some(bytes) = present(read)? else { return Ok(None) };
     let corrupt =
         |reject: muster_core::error::Reject| StoreError::corrupt(&path, reject.to_string(), EXHIBIT_ADVICE);
     decode(&bytes).map(Some).map_err(corrupt)
@@ -57,19 +69,33 @@ pub fn exhibited_blocks(
 /// The values of a wrong part in an archive, block after block, if they are there.
 ///
 /// # Errors
-/// [`Kind::Corrupt`]; what the system reports.
-pub fn part_exhibit(folder: &Path, round: Round, part: Part) -> Result<Option<Vec<f32>>> {
+/// [`Kind::Corrupt`]; [`Kind::Refused`]; what the system reports.
+pub fn part_exhibit(folder: &Path, layout: &Layout, round: Round, part: Part) -> Result<Option<Vec<f32>>> {
     let path = folder.join(EXHIBITS).join(part_exhibit_file(round, part));
     let name = part_exhibit_name(round, part);
-    present(files::read_sealed(&path, &name, EXHIBIT_ADVICE)).map(|bytes| bytes.map(|bytes| reals(&bytes)))
+    let read = files::read_sealed_within(&path, &name, EXHIBIT_ADVICE, vector(layout));
+    present(read).map(|bytes| bytes.map(|bytes| reals(&bytes)))
 }
 
-/// The bytes of a piece of evidence in an archive, if it is there; they may be anything.
+/// Bytes of a vector with a value for each coefficient of a contribution.
+fn vector(layout: &Layout) -> u64 {
+    (layout.coefficients() as u64).saturating_mul(4)
+}
+
+/// The bytes of a piece of evidence in an archive, if it is there; they may be anything. Evidence travels in a message.
 ///
 /// # Errors
-/// What the system reports.
+/// [`Kind::Refused`]; what the system reports.
 pub fn evidence(folder: &Path, digest: &Digest) -> Result<Option<Vec<u8>>> {
-    present(files::read(&folder.join(EVIDENCE).join(evidence_file(digest))))
+    present(evidence_in(&folder.join(EVIDENCE).join(evidence_file(digest))))
+}
+
+/// The bytes of a file of evidence, wherever it is; they may be anything.
+///
+/// # Errors
+/// [`Kind::Missing`]; [`Kind::Refused`]; what the system reports.
+pub fn evidence_in(path: &Path) -> Result<Vec<u8>> {
+    regular::read(path, MESSAGE_BYTES as u64)
 }
 
 /// Whether a piece of evidence is in an archive.
@@ -85,12 +111,14 @@ pub fn states(folder: &Path) -> Result<Vec<Round>> {
     rounds(&folder.join(STATES), ".state")
 }
 
-/// The state before a round, and its roots.
+/// The state before a round, and its roots: no larger than one of this layout.
 ///
 /// # Errors
-/// [`Kind::Missing`]; [`Kind::Corrupt`]; what the system reports.
-pub fn state(folder: &Path, round: Round) -> Result<(State, StateRoots)> {
-    load_whole(&folder.join(STATES).join(state_file(round)), round)
+/// [`Kind::Missing`]; [`Kind::Corrupt`]; [`Kind::Refused`]; what the system reports.
+pub fn state(folder: &Path, layout: &Layout, round: Round) -> Result<(State, StateRoots)> {
+    // Parameters and two moments.
+    let most = (layout.parameters() as u64).saturating_mul(3 * 4).saturating_add(STATE_ROOM);
+    load_whole(&folder.join(STATES).join(state_file(round)), round, most)
 }
 
 /// Whether the aggregate of a round is kept.

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::Home;
+use crate::regular;
 
 impl Home {
     /// The identity in `identity.key`; a new one the first time.
@@ -57,7 +58,7 @@ pub fn kept(path: &Path) -> Result<Zeroizing<[u8; 32]>> {
 /// reports.
 pub fn key(path: &Path) -> Result<Zeroizing<[u8; 32]>> {
     let failed = |error| StoreError::io(path, &error);
-    let file = File::open(path).map_err(failed)?;
+    let file = regular::open(path, u64::MAX)?;
     // Of the open file, not of its name, which could be given to another one meanwhile.
     if is_open_to_others(&file).map_err(failed)? {
         let advice = format!("if nobody copied it, run: chmod 600 {}", path.display());
@@ -80,7 +81,7 @@ pub fn key(path: &Path) -> Result<Zeroizing<[u8; 32]>> {
 /// [`Kind::Missing`]; [`Kind::Corrupt`] for what is no text; what the system reports.
 pub fn text(path: &Path) -> Result<Zeroizing<String>> {
     let failed = |error| StoreError::io(path, &error);
-    let mut file = File::open(path).map_err(failed)?;
+    let file = regular::open(path, regular::TEXT_BYTES)?;
     #[cfg(unix)]
     if is_open_to_others(&file).map_err(failed)? {
         let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -89,7 +90,7 @@ pub fn text(path: &Path) -> Result<Zeroizing<String>> {
     let length = file.metadata().map_err(failed)?.len();
     let mut bytes =
         Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(1)));
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    file.take(regular::TEXT_BYTES).read_to_end(&mut bytes).map_err(failed)?;
     let text = core::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned()));
     text.map_err(|_| StoreError::corrupt(path, "is not UTF-8 text", "restore it from a copy"))
 }

@@ -13,6 +13,7 @@ use muster_core::state::{Shard, ShardRoots, State, StateRoots};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, STATES};
+use crate::regular;
 use crate::rows::{RowFiles, Rows};
 use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
 
@@ -97,7 +98,7 @@ impl Home {
     /// # Errors
     /// As [`Home::load_state`].
     pub fn load_audit_state(&self, round: Round, vectors: Vectors) -> Result<(State, StateRoots)> {
-        load(&self.audit_state_path(round), round, vectors)
+        load(&self.audit_state_path(round), round, vectors, u64::MAX)
     }
 
     /// Rounds whose states are kept for audits, in order.
@@ -123,7 +124,7 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_state(&self, round: Round) -> Result<(State, StateRoots)> {
-        load_whole(&self.state_path(round), round)
+        load_whole(&self.state_path(round), round, u64::MAX)
     }
 
     /// The same, where the rows of a state with several go to `files`, one after the other: in memory stays its first shard.
@@ -133,7 +134,7 @@ impl Home {
     pub fn load_state_and_rows(&self, round: Round, files: &RowFiles) -> Result<(State, Rows, StateRoots)> {
         let path = self.state_path(round);
         let io = |error: io::Error| StoreError::io(&path, &error).advise(ADVICE);
-        let mut file = File::open(&path).map_err(io)?;
+        let mut file = regular::open(&path, u64::MAX).map_err(|error| error.advise(ADVICE))?;
         let bytes = file.metadata().map_err(io)?.len();
         let (header, begin) = read_header(&mut file, bytes, Vectors::All).map_err(io)?;
         if header.round != round {
@@ -190,9 +191,9 @@ pub(crate) fn state_file(round: Round) -> String {
     format!("{round}.state")
 }
 
-/// Reads a state, checked against the roots it was kept with, and these.
-pub(crate) fn load_whole(path: &Path, round: Round) -> Result<(State, StateRoots)> {
-    load(path, round, Vectors::All)
+/// Reads a state of at most `most` bytes, checked against the roots it was kept with, and these.
+pub(crate) fn load_whole(path: &Path, round: Round, most: u64) -> Result<(State, StateRoots)> {
+    load(path, round, Vectors::All, most)
 }
 
 /// The vectors of a state that a file holds.
@@ -204,8 +205,8 @@ pub enum Vectors {
     All,
 }
 
-fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoots)> {
-    let file = File::open(path).map_err(|error| StoreError::io(path, &error))?;
+fn load(path: &Path, round: Round, vectors: Vectors, most: u64) -> Result<(State, StateRoots)> {
+    let file = regular::open(path, most)?;
     let corrupt = |cause: &str| StoreError::corrupt(path, cause, ADVICE);
     let read = read_state(file, vectors);
     let (state, Header { round: of, roots, .. }) =

@@ -19,6 +19,7 @@ use muster_core::state::{ShardStep, Update, real_bytes};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, UPDATES};
+use crate::regular;
 use crate::states::{ADVICE, rounds};
 use crate::vectors::{PIECE, damaged, read_reals};
 
@@ -217,11 +218,10 @@ pub(crate) struct AggregateFile<'a> {
 impl<'a> AggregateFile<'a> {
     pub(crate) fn open(directory: &Path, layout: &'a Layout, round: Round) -> Result<Self> {
         let path = update_path(directory, round);
-        let opened = File::open(&path).and_then(|mut file| {
-            let (head, begin) = read_head(&mut file, layout, round)?;
-            Ok((file, head, begin))
-        });
-        let (file, head, begin) = opened.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
+        // Its length is compared with the layout's.
+        let mut file = regular::open(&path, u64::MAX).map_err(|error| error.advise(ADVICE))?;
+        let read = read_head(&mut file, layout, round);
+        let (head, begin) = read.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
         Ok(Self { path, file, layout, round, head, begin })
     }
 

@@ -2,17 +2,19 @@
 //!
 //! The log is for people. Nothing in it is signed, so that a page names it as the source of what it takes from there.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use muster_core::ids::{Digest, MemberId, Round, unhex};
+use muster_store::regular;
 use serde_json::Value;
 
 use crate::story::{HarmLine, Story};
 
 /// Bytes of one event that are believed.
-const LINE: usize = 4 << 20;
+const LINE: u64 = 4 << 20;
+/// Bytes taken at once, as of [`EVENTS`].
+const BYTES: u64 = 64 << 20;
 /// Events taken at once: pages wait meanwhile.
 const EVENTS: usize = 1_000;
 
@@ -20,13 +22,15 @@ const EVENTS: usize = 1_000;
 pub(crate) struct LogReader {
     path: PathBuf,
     offset: u64,
+    /// Within a line that is too long.
+    skipping: bool,
     /// Events of rounds whose records were not read yet.
     early: Vec<Value>,
 }
 
 impl LogReader {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, early: Vec::new() }
+        Self { path, offset: 0, skipping: false, early: Vec::new() }
     }
 
     /// Takes in what was written since, or a part of it; whether there was anything. Everything that the log speaks of has been
@@ -36,26 +40,33 @@ impl LogReader {
         for event in std::mem::take(&mut self.early) {
             self.take(event, story);
         }
-        let Ok(mut file) = File::open(&self.path) else { return false };
+        let Ok(mut file) = regular::open(&self.path, u64::MAX) else { return false };
         // A log that was begun anew is shorter.
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         if length < self.offset {
-            self.offset = 0;
+            (self.offset, self.skipping) = (0, false);
             story.forget_log();
         }
         if length == self.offset || file.seek(SeekFrom::Start(self.offset)).is_err() {
             return false;
         }
         let mut lines = BufReader::new(file);
-        let mut line = Vec::new();
+        let (mut line, last) = (Vec::new(), self.offset.saturating_add(BYTES));
         for _ in 0..EVENTS {
             line.clear();
-            match lines.read_until(b'\n', &mut line) {
-                // The end of a line that is being written comes later.
-                Ok(read) if read > 0 && line.ends_with(b"\n") => self.offset += read as u64,
-                _ => return moved,
+            // A longer line is no event of ours: it is passed over piece by piece, and never held.
+            let read = (&mut lines).take(LINE).read_until(b'\n', &mut line).unwrap_or(0) as u64;
+            let whole = line.ends_with(b"\n");
+            // The end of a line that is being written comes later.
+            if read == 0 || !whole && !self.skipping && read < LINE || self.offset >= last {
+                return moved;
             }
-            if let Ok(event) = serde_json::from_slice(&line[..line.len().min(LINE)]) {
+            self.offset += read;
+            moved |= self.skipping;
+            if std::mem::replace(&mut self.skipping, !whole) || !whole {
+                continue;
+            }
+            if let Ok(event) = serde_json::from_slice(&line) {
                 moved = true;
                 self.take(event, story);
             }
@@ -171,5 +182,44 @@ fn retro(story: &mut Story, event: &Value) {
                 moved: past.get("harm").and_then(Value::as_f64),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::Write;
+
+    use super::*;
+
+    /// The most memory that this process has had, in bytes.
+    #[cfg(target_os = "linux")]
+    fn peak() -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_line_without_end_takes_no_memory_and_hides_no_event_behind_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log.jsonl");
+        let event = b"{\"event\": \"held-out\", \"round\": 7, \"loss\": 2.5}\n";
+        fs::write(&path, event).unwrap();
+        let mut file = File::options().append(true).open(&path).unwrap();
+        // A hole: it takes no room where it lies.
+        file.set_len(1 << 30).unwrap();
+        file.write_all(&[b"\n", &event[..]].concat()).unwrap();
+        let (mut reader, mut story, before) = (LogReader::new(path), Story::default(), peak());
+        let (mut steps, mut seen) = (0, 0);
+        while reader.step(&mut story) {
+            steps += 1;
+            seen += usize::from(story.held_out.remove(&7).is_some());
+        }
+        assert_eq!(seen, 2, "the event before the line, and the one behind it");
+        assert!(steps > 4, "pages wait for no more than a part of it: {steps}");
+        assert_eq!(reader.offset, (1 << 30) + 1 + event.len() as u64, "all of it was read");
+        assert!(peak() - before < 64 << 20, "{} bytes", peak() - before);
     }
 }

@@ -1,11 +1,11 @@
 //! Sizes to begin with: the commented settings that `muster run new --preset` writes.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use clap::ValueEnum;
 use muster_store::dataset::described;
+use muster_store::regular;
 
 use super::TEMPLATE;
 use crate::exit::{Failure, Outcome};
@@ -131,21 +131,20 @@ impl Preset {
     /// [`Failure`]: there are other settings, no corpus, or the file cannot be written.
     pub fn write(self, config: &Path, data: &Path) -> Outcome<bool> {
         let failed = |error: std::io::Error| {
-            Failure::environment(format!("{}: cannot be read or written ({error})", config.display()))
+            Failure::environment(format!("{}: cannot be written ({error})", config.display()))
         };
         let text = self.text(described(data)?.kinds());
-        match fs::read_to_string(config) {
-            Ok(there) if there == text => Ok(false),
-            Ok(_) => Err(Failure::usage(format!(
+        match regular::text_if_there(config, regular::TEXT_BYTES)? {
+            Some(there) if there == text => Ok(false),
+            Some(_) => Err(Failure::usage(format!(
                 "{}: has other settings than --preset {}; name a new file with --config, or leave out --preset",
                 config.display(),
                 self.name()
             ))),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            None => {
                 fs::write(config, text).map_err(failed)?;
                 Ok(true)
             }
-            Err(error) => Err(failed(error)),
         }
     }
 }

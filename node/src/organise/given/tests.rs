@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fs;
 
 use muster_core::ids::{Digest, MemberId, Round, Row};
 use muster_core::manifest::{Family, Manifest, Start};
@@ -255,7 +256,7 @@ fn configs_of_other_models_are_refused_by_entry() {
     refused(format!(r#"{decoder}, "rope_parameters": {{"rope_type": "yarn"}} }}"#), "rope_parameters scales");
     refused(format!(r#"{albert}, "num_hidden_groups": 2 }}"#), "num_hidden_groups is 2");
     refused(format!(r#"{albert}, "hidden_act": "gelu" }}"#), "hidden_act is");
-    refused(" ".repeat(CONFIG_BYTES as usize + 1), "which is more than");
+    refused(" ".repeat(CONFIG_BYTES as usize + 1), "a file of this kind has at most");
     fs::remove_file(&path).unwrap();
     assert!(Given::open(directory.path()).err().unwrap().message.contains("config.json: cannot be read"));
 }
@@ -363,7 +364,7 @@ fn files_that_are_damaged_or_elsewhere_are_refused() {
     assert!(refusal().contains("is not a complete safetensors file"));
     let hole = fs::File::create(folder.join(WEIGHTS)).unwrap();
     hole.set_len(1 << 32).unwrap();
-    assert!(refusal().contains("which is more than"));
+    assert!(refusal().contains("a file of this kind has at most"));
     fs::remove_file(folder.join(WEIGHTS)).unwrap();
     assert!(refusal().contains("cannot be read"));
     fs::write(folder.join("model.safetensors.index.json"), "{}").unwrap();

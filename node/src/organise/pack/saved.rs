@@ -3,9 +3,10 @@
 //! A folder holds one split, whose files its `state.json` names; or several, which `dataset_dict.json` names, each in a
 //! folder of its own.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use arrow_ipc::reader::StreamDecoder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use muster_store::regular;
+
 use super::passage::{HELD_OUT_PART, Passage, Sources};
 use crate::exit::{Failure, Outcome};
 
@@ -27,6 +30,8 @@ const SPLITS: &str = "dataset_dict.json";
 const FILES: &str = "state.json";
 /// The split to train on.
 const TRAIN: &str = "train";
+/// Bytes of either, at most: a line for each file of a split.
+const NAMES_BYTES: u64 = 16 << 20;
 /// Bytes that are read at once.
 const PIECE: u64 = 4 << 20;
 /// Splits to hold out, the first that is there.
@@ -109,7 +114,15 @@ fn files(split: &Path) -> Outcome<Vec<PathBuf>> {
         let what = "names rows in another order than their files have";
         return Err(Failure::environment(format!("{}: {what}; {advice}", path.display())));
     }
-    Ok(names.files.into_iter().map(|file| split.join(file.filename)).collect())
+    let plain = |file: FileName| {
+        // The folder may be a stranger's: a name like `../../secret` would pack what its owner never meant to publish.
+        if Path::new(&file.filename).file_name() == Some(OsStr::new(&file.filename)) {
+            return Ok(split.join(file.filename));
+        }
+        let what = format!("names {:?}, which is no file of this folder", file.filename);
+        Err(Failure::environment(format!("{}: {what}; save the dataset again", path.display())))
+    };
+    names.files.into_iter().map(plain).collect()
 }
 
 fn said<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
@@ -117,11 +130,11 @@ fn said<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
         let advice = "name a folder that save_to_disk of Python's `datasets` has written";
         Failure::environment(format!("{}: cannot be read ({error}); {advice}", path.display()))
     };
-    let bytes = fs::read(path).map_err(|error| unfit(&error))?;
+    let bytes = regular::read(path, NAMES_BYTES).map_err(|error| unfit(&error.cause()))?;
     serde_json::from_slice(&bytes).map_err(|error| unfit(&error))
 }
 
-fn unread(path: &Path, error: &io::Error) -> Failure {
+fn unread(path: &Path, error: &dyn Display) -> Failure {
     Failure::environment(format!("{}: cannot be read ({error})", path.display()))
 }
 
@@ -204,7 +217,7 @@ struct Stream {
 
 impl Stream {
     fn open(path: &Path) -> Outcome<Self> {
-        let file = File::open(path).map_err(|error| unread(path, &error))?;
+        let file = regular::open(path, u64::MAX).map_err(|error| unread(path, &error.cause()))?;
         let (bytes, decoder) = (Buffer::from_vec(Vec::<u8>::new()), StreamDecoder::new());
         Ok(Self { path: path.to_owned(), file, bytes, decoder })
     }
@@ -267,6 +280,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Int64Array, LargeStringArray, StringArray};
@@ -380,6 +394,22 @@ mod tests {
         let numbers = failure("id");
         assert!(numbers.message.contains("holds no text in its column \"id\""), "{numbers}");
         let names = fs::read(saved.join(FILES)).unwrap();
+        fs::write(at("secret.arrow"), b"not meant for anybody").unwrap();
+        let secret = at("secret.arrow");
+        for elsewhere in ["../secret.arrow", "..", ".", "", &secret.to_string_lossy(), "sub/secret.arrow"] {
+            let text = format!(r#"{{"_data_files": [{{"filename": "{elsewhere}"}}]}}"#);
+            fs::write(saved.join(FILES), text).unwrap();
+            let said = failure("text");
+            assert!(said.message.contains("which is no file of this folder"), "{elsewhere}: {said}");
+        }
+        #[cfg(unix)]
+        {
+            fs::write(saved.join(FILES), r#"{"_data_files": [{"filename": "endless.arrow"}]}"#).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", saved.join("endless.arrow")).unwrap();
+            let said = failure("text");
+            assert!(said.message.contains("endless.arrow: cannot be read (is a device"), "{said}");
+        }
+        fs::write(saved.join(FILES), &names).unwrap();
         let file = saved.join("data-00000-of-00001.arrow");
         let whole = fs::read(&file).unwrap();
         for length in [3, whole.len() / 2, whole.len() - 9] {

@@ -37,7 +37,7 @@ pub(super) fn exhibit(
     let commitment =
         commitment.ok_or_else(|| ReplayError::Wrong(format!("round {round} has no slot {slot}")))?;
     let (who, root) = (commitment.author, commitment.commit.root);
-    if let Some(q) = reading::exhibit(folder, round, &who)? {
+    if let Some(q) = reading::exhibit(folder, layout, round, &who)? {
         if q.len() == layout.coefficients() && Commitment::new(layout, &q).root() == root {
             return Ok(CountedContribution { q, blocks: Vec::new(), missing: BTreeSet::new() });
         }
@@ -48,7 +48,7 @@ pub(super) fn exhibit(
     let mut exhibit = CountedContribution { q, blocks: Vec::new(), missing: BTreeSet::new() };
     let mut proved = BTreeSet::new();
     for part in (0..view.parts().len()).map(|part| Part(part as u16)) {
-        for data in reading::exhibited_blocks(folder, round, &who, part)?.unwrap_or_default() {
+        for data in reading::exhibited_blocks(folder, layout, round, &who, part)?.unwrap_or_default() {
             let values = open_block(layout, &root, &data).map_err(|reject| {
                 at(round, &who, data.block, &format!("is not what it committed to: {reject}"))
             })?;
@@ -60,7 +60,7 @@ pub(super) fn exhibit(
     }
     for (part, block) in counted(view, slot).filter(|(_, block)| !proved.contains(block)) {
         // AUDIT-24: an author and its aggregator may both keep it back; what it was combined to is there all the same.
-        if !exhibit.missing.contains(&part) && reading::part_exhibit(folder, round, part)?.is_none() {
+        if !exhibit.missing.contains(&part) && reading::part_exhibit(folder, layout, round, part)?.is_none() {
             return Err(at(round, &who, block, "counted, and is missing in exhibits/"));
         }
         exhibit.missing.insert(part);

@@ -10,6 +10,7 @@ use muster_compute::Exact;
 use muster_core::assign;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, Round, Row};
+use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, Update};
 use muster_store::dataset::Dataset;
@@ -46,6 +47,7 @@ fn find_before(
     arithmetic: &mut Exact,
 ) -> Option<State> {
     let kept = reading::states(folder).unwrap_or_default();
+    let layout = Layout::of_run(manifest);
     let starts = kept.into_iter().rev().filter(|start| *start <= round);
     for start in starts.map(Some).chain([None]) {
         let first = start.unwrap_or_default();
@@ -54,7 +56,7 @@ fn find_before(
             continue;
         }
         let state = match start {
-            Some(start) => match reading::state(folder, start) {
+            Some(start) => match reading::state(folder, &layout, start) {
                 // A member's own shards: the roots of the others are beside them.
                 Ok((state, roots)) if start == round && roots.root() == *root => return Some(state),
                 read => read.ok().map(|(state, _)| state),
@@ -96,7 +98,7 @@ fn steps(
     rounds: Range<Round>,
     arithmetic: &mut Exact,
 ) -> Option<State> {
-    let layout = muster_core::layout::Layout::of_run(manifest);
+    let layout = Layout::of_run(manifest);
     if !state.is_whole(&layout) {
         return None;
     }

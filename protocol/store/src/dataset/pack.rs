@@ -10,7 +10,7 @@ use muster_core::manifest::{Data, Router, Start, Tokeniser, TokeniserFile};
 use super::rows::{self, RouterSize};
 use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, ROUTER, TOKENISER, bounded, directory, tokens};
 use crate::error::{Result, StoreError};
-use crate::files;
+use crate::regular;
 
 /// A text to pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl SourceText {
     /// # Errors
     /// [`crate::error::Kind::Refused`] naming the first byte that is not UTF-8; what the system reports.
     pub fn read(path: &Path, name: String) -> Result<Self> {
-        let bytes = files::read(path)?;
+        let bytes = regular::read(path, DATA_BYTES)?;
         if let Err(error) = core::str::from_utf8(&bytes) {
             let cause = format!("is not UTF-8 text (byte {})", error.valid_up_to());
             return Err(StoreError::refused(path, cause, "leave it out or convert it"));
@@ -131,8 +131,8 @@ pub fn pack_tokens<E: From<StoreError>>(
 /// [`crate::error::Kind::Missing`] when the directory is no corpus; [`crate::error::Kind::Corrupt`].
 pub fn described(directory: &Path) -> Result<Data> {
     let path: PathBuf = directory.join(ABOUT);
-    let bytes =
-        files::read(&path).map_err(|error| error.advise("name a directory made by `muster data pack`"))?;
+    let bytes = regular::read(&path, regular::TEXT_BYTES)
+        .map_err(|error| error.advise("name a directory made by `muster data pack`"))?;
     let text = String::from_utf8_lossy(&bytes);
     let data = || {
         let digest = |key| Some(Digest(unhex(entry(&text, key)?)?));

@@ -100,7 +100,7 @@ impl Replay<'_> {
             }
             let (round, part) = (view.round(), result.part);
             let wrong = |why: &str| ReplayError::Wrong(format!("round {round}, part {part}: {why}"));
-            let Some(kept) = reading::part_exhibit(&self.archive.folder, round, part)? else {
+            let Some(kept) = reading::part_exhibit(&self.archive.folder, layout, round, part)? else {
                 // Without exhibits the reduction stands if it is the sealed one: a convict may have reduced this part
                 // rightly.
                 if digest_of(layout, &plan.blocks, update) == Some(result.digest) {

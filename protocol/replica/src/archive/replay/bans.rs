@@ -31,7 +31,7 @@ impl Replay<'_> {
             self.bring_inputs(part, round, &mut brought)?;
         }
         // A steward that convicts without the integers (DUTY-10) may have had them later, and they prove more.
-        let with = match reading::exhibit(&self.archive.folder, round, &subject)? {
+        let with = match reading::exhibit(&self.archive.folder, self.ledger.layout(), round, &subject)? {
             Some(q) => {
                 let contributions = [((round, subject), q)].into_iter().chain(brought.contributions.clone());
                 Some(Brought { contributions: contributions.collect(), ..brought.clone() })
@@ -83,7 +83,13 @@ impl Replay<'_> {
         for slot in result.inputs.slots() {
             let Some(member) = view.member_at(slot) else { continue };
             // AUDIT-24: kept beside the evidence; who judges opens each block against the committed root.
-            match reading::exhibited_blocks(&self.archive.folder, round, &member, result.part)? {
+            match reading::exhibited_blocks(
+                &self.archive.folder,
+                self.ledger.layout(),
+                round,
+                &member,
+                result.part,
+            )? {
                 Some(blocks) => {
                     brought.blocks.extend(blocks.into_iter().map(|data| ((member, data.block), data)));
                 }
