@@ -1,9 +1,12 @@
 //! Replay of an archive that is made here: whole, on any number of threads, interrupted after any round, in samples.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use e2e::kept::Kept;
+use e2e::programs;
 use muster_compute::Exact;
 use muster_core::codec::{Bytes, List, Text, encode};
 use muster_core::contribution::{Commitment, PartDigest};
@@ -22,6 +25,7 @@ use muster_core::sign::{Identity, Signed};
 use muster_core::state::{Arithmetic, ShardStep, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
 use muster_replica::{Crew, HeldState, Replica};
+use muster_verifier::{Place, ReplayFolder};
 
 use muster_store::dataset::{Dataset, SourceText as Source, pack};
 use muster_store::home::Home;
@@ -357,7 +361,7 @@ fn audit_24_a_replay_opens_a_convict_s_exhibits_block_by_block() {
     assert_eq!(replay().expect("it agrees"), maker.state.root());
 
     let (part, cheat) = (Part(1), identity(11).id());
-    let kept = muster_store::reading::exhibited_blocks(&folder, BAD, &cheat, part);
+    let kept = muster_store::reading::exhibited_blocks(&folder, maker.ledger.layout(), BAD, &cheat, part);
     let kept = kept.expect("readable").expect("kept");
     let refused = |blocks: &[BlockData], word: &str| {
         maker.home.save_exhibited_blocks(BAD, &cheat, part, blocks).expect("room");
@@ -374,4 +378,177 @@ fn audit_24_a_replay_opens_a_convict_s_exhibits_block_by_block() {
     refused(&kept[1..], "is missing in exhibits/");
     maker.home.save_exhibited_blocks(BAD, &cheat, part, &kept).expect("room");
     assert_eq!(replay().expect("it agrees again"), maker.state.root());
+}
+
+/// A run in which a convict's false contribution counted in round 1; its archive has evidence and exhibits.
+fn convicted(folder: &Path) -> Maker {
+    let mut maker = Maker::new(folder, 1);
+    maker.round();
+    maker.round_with(None, true);
+    (2..ROUNDS).for_each(|_| maker.round());
+    maker.ban(Round(1));
+    maker.write();
+    maker
+}
+
+/// An auditor's machine: its programs keep what they keep under this folder.
+struct Auditor(PathBuf);
+
+impl Auditor {
+    /// Exit code and output of `muster-verifier replay`.
+    fn replay(&self, archive: &Path, more: &[&str]) -> (i32, String) {
+        let mut command = Command::new(programs!().verifier);
+        command.arg("replay").arg(archive).args(more).env("XDG_STATE_HOME", &self.0).stdin(Stdio::null());
+        let output = command.output().expect("a program");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn place(&self) -> Result<Place, String> {
+        Place::at(&self.0.join("muster/replay"))
+    }
+}
+
+/// Re-executes all rounds, and keeps in this folder how far it came before the last record, the ban.
+fn stopped(archive: &Archive, folder: &ReplayFolder) {
+    let plan = Plan { threads: 2, path: None, sample: None };
+    let mut replay = Replay::begin(archive, &plan).expect("arithmetic");
+    (0..ROUNDS).for_each(|_| assert!(replay.round(&|| ()).expect("a good archive").is_some()));
+    folder.write(&replay).expect("room");
+}
+
+#[test]
+fn a_progress_folder_that_comes_with_an_archive_confirms_nothing() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (folder, beside) = (place.path().join("run"), place.path().join("run.replay"));
+    convicted(&folder);
+    let archive = Archive::open(&folder).expect("an archive");
+    let auditor = Auditor(place.path().join("auditor"));
+    // The organiser's replay, bare as an earlier version wrote it and sealed with the organiser's key.
+    let plan = Plan { threads: 2, path: None, sample: None };
+    let mut replay = Replay::begin(&archive, &plan).expect("arithmetic");
+    (0..ROUNDS).for_each(|_| assert!(replay.round(&|| ()).expect("a good archive").is_some()));
+    let home = Home::open(&beside).expect("a folder");
+    let (progress, states) = replay.progress();
+    states.for_each(|(round, held)| {
+        home.save_state_and_rows(round, &held.state, &held.rows, &held.roots).expect("room");
+    });
+    home.write_sealed("progress", &encode(&progress)).expect("room");
+    drop(home);
+    let organiser = Place::at(&place.path().join("organiser"));
+    let sealed = place.path().join("sealed");
+    stopped(&archive, &ReplayFolder::open(&archive, organiser, Some(&sealed)).expect("room").expect("one"));
+
+    assert_eq!(auditor.replay(&folder, &[]).0, 0, "with its evidence it agrees");
+    fs::remove_dir_all(folder.join("evidence")).expect("a folder");
+    fs::remove_dir_all(folder.join("exhibits")).expect("a folder");
+    let refused = |more: &[&str]| {
+        let (code, output) = auditor.replay(&folder, more);
+        assert!(code == 1 && !output.contains("every record"), "{code}: {output}");
+        output
+    };
+    refused(&[]);
+    for shipped in [&beside, &sealed] {
+        let output = refused(&["--work", &shipped.to_string_lossy()]);
+        assert!(output.contains("no earlier replay of yours on this machine sealed it"), "{output}");
+    }
+    // Neither is a link beside it followed, nor anything written where it leads.
+    let elsewhere = place.path().join("elsewhere");
+    fs::remove_dir_all(&beside).expect("a folder");
+    fs::create_dir(&elsewhere).expect("a folder");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&elsewhere, &beside).expect("a link");
+    refused(&[]);
+    assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 0);
+}
+
+#[test]
+fn an_auditor_goes_on_from_its_own_progress_and_says_what_it_did_not_check_again() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let root = convicted(&folder).state.root();
+    let archive = Archive::open(&folder).expect("an archive");
+    let auditor = Auditor(place.path().join("auditor"));
+    let keep = || {
+        let own = ReplayFolder::open(&archive, auditor.place(), None).expect("room").expect("one");
+        stopped(&archive, &own);
+    };
+    keep();
+    let report = place.path().join("report");
+    let (code, output) = auditor.replay(&folder, &["--report", &report.to_string_lossy()]);
+    assert!(code == 0 && output.contains(&format!("final state {root:#}")), "{code}: {output}");
+    assert!(
+        output.contains("the 6 rounds before round 6, and 0 of the bans, were checked by an earlier replay")
+    );
+    let report = fs::read_to_string(report.join("report.json")).expect("a report");
+    assert!(report.contains("\"earlier_rounds\": 6"), "{report}");
+    // A whole one says nothing of the kind.
+    let (code, output) = auditor.replay(&folder, &[]);
+    assert!(code == 0 && !output.contains("earlier replay"), "{code}: {output}");
+    // What an earlier key sealed is not this auditor's, and --fresh takes nothing from anybody.
+    keep();
+    let (code, output) = auditor.replay(&folder, &["--fresh"]);
+    assert!(code == 0 && !output.contains("earlier replay"), "{code}: {output}");
+    keep();
+    fs::remove_file(auditor.0.join("muster/replay/key")).expect("a key");
+    let (code, output) = auditor.replay(&folder, &[]);
+    assert!(code == 0 && output.contains("is not used"), "{code}: {output}");
+    assert!(!output.contains("were checked by an earlier replay"), "{output}");
+    // The evidence of a ban is looked for whatever was kept.
+    keep();
+    fs::remove_dir_all(folder.join("evidence")).expect("a folder");
+    let (code, output) = auditor.replay(&folder, &[]);
+    assert!(code == 1 && output.contains("the evidence"), "{code}: {output}");
+}
+
+/// Runs the verifier with 4 GB of address space and half a minute of patience.
+fn bounded(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -v 4000000; exec timeout 30 \"$0\" \"$@\"", programs!().verifier])
+        .args(arguments);
+    let output = command.stdin(Stdio::null()).output().expect("a shell");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Puts a hole of 6 GiB, a named pipe and a device in a file's place, one after the other.
+#[cfg(target_os = "linux")]
+fn each_trap(path: &Path, mut test: impl FnMut(&str)) {
+    let remove = || fs::remove_file(path).expect("a file");
+    remove();
+    fs::File::create(path).expect("a file").set_len(6 << 30).expect("a file system with holes");
+    test("a hole");
+    remove();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    test("a named pipe");
+    remove();
+    std::os::unix::fs::symlink("/dev/zero", path).expect("a link");
+    test("a device");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stranger_s_files_keep_nobody_waiting_and_take_no_memory() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    convicted(&folder);
+    let evidence = fs::read_dir(folder.join("evidence")).expect("a folder").next().expect("evidence");
+    let evidence = evidence.expect("an entry").path();
+    let whole = fs::read(&evidence).expect("evidence");
+    each_trap(&evidence, |trap| {
+        for arguments in [["check", &evidence.to_string_lossy()], ["replay", &folder.to_string_lossy()]] {
+            let (code, output) = bounded(&arguments);
+            let told = if trap == "a hole" { "a file of this kind has at most" } else { trap };
+            assert!(code == 3 && output.contains(told), "{arguments:?}, {trap}: {code} {output}");
+        }
+    });
+    fs::remove_file(&evidence).expect("a link");
+    fs::write(&evidence, whole).expect("a file");
+    each_trap(&folder.join("ledger.bin"), |trap| {
+        let (code, output) = bounded(&["replay", &folder.to_string_lossy()]);
+        let (expected, told) = if trap == "a hole" { (1, "ledger.bin at byte 0") } else { (3, trap) };
+        assert!(code == expected && output.contains(told), "{trap}: {code} {output}");
+    });
 }

@@ -219,12 +219,21 @@ impl Run {
 
     /// Runs `muster` to its end: exit code and what it printed on both outputs.
     pub fn muster(&self, arguments: &[&str]) -> (i32, String) {
-        finish(self.programs.muster, arguments)
+        self.finish(self.programs.muster, arguments)
     }
 
     /// Runs `muster-verifier` to its end.
     pub fn verifier(&self, arguments: &[&str]) -> (i32, String) {
-        finish(self.programs.verifier, arguments)
+        self.finish(self.programs.verifier, arguments)
+    }
+
+    fn finish(&self, program: &str, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new(program);
+        // What a process keeps for its user stays in this directory.
+        command.args(arguments).env("XDG_STATE_HOME", self.path("state")).stdin(Stdio::null());
+        let output = command.output().expect("a program");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Runs `muster`, which must succeed, and gives its output.
@@ -345,6 +354,7 @@ impl Run {
         let file = File::options().append(true).create(true).open(&log).expect("a log");
         let child = program
             .args(arguments)
+            .env("XDG_STATE_HOME", self.path("state"))
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a log"))
             .stderr(file)
@@ -409,12 +419,6 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
         std::thread::sleep(LOOK);
     }
-}
-
-fn finish(program: &str, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("a program");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Words of a small grammar, so that there is something to learn.

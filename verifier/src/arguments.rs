@@ -49,7 +49,9 @@ pub struct Replaying {
     /// Draw as an earlier replay with this seed did [default: by the system's randomness].
     #[arg(long, requires = "fraction", value_parser = seed)]
     pub seed: Option<Seed>,
-    /// Where to keep how far it came [default: DIRECTORY.replay, removed at the end].
+    /// Where to keep how far it came, and rows of experts that are not in memory. The folder is not believed: only progress that
+    /// an earlier replay of this user sealed, with a key beside the default folder, counts [default: a folder in
+    /// $XDG_STATE_HOME/muster/replay or ~/.local/state/muster/replay, removed at the end].
     #[arg(long, value_name = "FOLDER")]
     pub work: Option<PathBuf>,
     /// Write what was confirmed into this folder: report.html with charts, report.json for programs.

@@ -21,4 +21,5 @@ mod worker;
 
 pub use cli::{run, run_as};
 pub use notes::Journaled;
+pub use replay::{Place, ReplayFolder};
 pub use worker::AuditWorker;

@@ -2,11 +2,11 @@
 
 mod meter;
 mod page;
+mod place;
 mod summary;
 mod work;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use muster_core::ids::hex;
 use muster_core::manifest::Profile;
@@ -18,8 +18,9 @@ use muster_replica::memory;
 use crate::arguments::Replaying;
 use crate::output::say;
 use meter::Meter;
+pub use place::Place;
 use summary::Summary;
-use work::ReplayFolder;
+pub use work::ReplayFolder;
 
 /// Replays an archive; goes on where an earlier process stopped.
 ///
@@ -101,20 +102,11 @@ fn defined(profile: Profile) -> Result<(), Failure> {
 fn summary(archive: &Archive, replay: Replay<'_>, sample: Option<Sample>) -> Summary {
     let run = archive.manifest.run();
     let records = archive.records.iter().filter_map(|signed| signed.verify(run).ok());
-    let bans = records.filter(|record| matches!(record.body, Body::Ban(_))).count();
+    let bans = records.filter(|record| matches!(record.body, Body::Ban(_)));
+    let bans = bans.map(|ban| ban.height).collect();
     let (rounds, recomputed) = (replay.ledger().next_round().0, replay.recomputed());
-    Summary { rounds, bans, recomputed, sample, replayed: replay.finish() }
-}
-
-/// Beside the run's folder, not in it: an archive may come from strangers, and what it says of itself is what is to be
-/// checked.
-fn work_folder(folder: &Path, replaying: &Replaying) -> PathBuf {
-    replaying.work.clone().unwrap_or_else(|| {
-        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let mut name = OsString::from(folder);
-        name.push(".replay");
-        name.into()
-    })
+    let earlier = replay.resumed();
+    Summary { rounds, bans, earlier, recomputed, sample, replayed: replay.finish() }
 }
 
 /// The sample that is asked for: with the given seed, else that of an interrupted replay of the same share, else one

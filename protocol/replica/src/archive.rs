@@ -24,9 +24,9 @@ use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
-use muster_store::reading;
+use muster_store::{reading, regular};
 
-pub use self::replay::{KeptProgress, Plan, Progress, Replay, Sample};
+pub use self::replay::{KeptProgress, Plan, Progress, Replay, Resumed, Sample};
 pub use self::states::{advance, find_state};
 use crate::replica::Replica;
 

@@ -63,7 +63,8 @@ fn facts(archive: &Archive, summary: &Summary) -> Value {
         "losses": replayed.losses,
         "held_out_loss": replayed.held_out_loss,
         "final_state_root": format!("{:#}", replayed.root),
-        "bans": bans,
+        "bans": bans.len(),
+        "earlier_rounds": summary.earlier_rounds(),
         "recomputed": recomputed.0,
         "counted": recomputed.1,
         "cheating": bad.collect::<Vec<_>>(),
@@ -88,7 +89,8 @@ fn document(archive: &Archive, summary: &Summary) -> Document {
     document.lead.extend(summary.lines().into_iter().next().map(|line| format!("{line}.")));
     document.fact("Run", Cell::of(format!("{:#}", archive.manifest.run())).looking("code"));
     document.fact("Final state", Cell::of(format!("{:#}", summary.replayed.root)).looking("code"));
-    document.fact("Bans confirmed by their evidence", Cell::of(summary.bans));
+    document.fact("Bans confirmed by their evidence", Cell::of(summary.bans.len()));
+    document.fact("Rounds checked by an earlier replay on this machine", Cell::of(summary.earlier_rounds()));
     let (recomputed, counted) = summary.recomputed;
     document.fact("Contributions recomputed", Cell::of(format!("{recomputed} of {counted}")));
     if let Some(loss) = summary.replayed.held_out_loss {

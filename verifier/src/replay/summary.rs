@@ -1,13 +1,16 @@
 //! What a replay confirmed, in words.
 
-use muster_replica::archive::{Replayed, Sample};
+use muster_core::ids::Height;
+use muster_replica::archive::{Replayed, Resumed, Sample};
 
 /// What a replay confirmed.
 pub struct Summary {
     /// Rounds of the run.
     pub(super) rounds: u32,
-    /// Bans that follow from their evidence.
-    pub(super) bans: usize,
+    /// The records of the bans that follow from their evidence.
+    pub(super) bans: Vec<Height>,
+    /// Where this process went on, if an earlier one had begun.
+    pub(super) earlier: Option<Resumed>,
     /// Contributions recomputed, of how many that counted.
     pub(super) recomputed: (u64, u64),
     /// What was drawn, where not everything was recomputed.
@@ -38,8 +41,9 @@ impl Summary {
                 loss(replayed.losses.last()),
                 loss(replayed.held_out_loss.as_ref())
             ),
-            format!("{} bans confirmed by re-executing their evidence", self.bans),
+            format!("{} bans confirmed by re-executing their evidence", self.bans.len()),
         ];
+        lines.extend(self.earlier.map(|earlier| self.not_here(earlier)));
         for bad in &replayed.bad {
             let (round, member) = (bad.round, bad.member);
             let left = bad
@@ -48,5 +52,18 @@ impl Summary {
             lines.push(format!("round {round}: a false contribution of {member} counted{left}"));
         }
         lines
+    }
+
+    /// Rounds that this process did not re-execute itself.
+    pub(super) fn earlier_rounds(&self) -> u32 {
+        self.earlier.map_or(0, |earlier| earlier.round.0)
+    }
+
+    fn not_here(&self, earlier: Resumed) -> String {
+        let bans = self.bans.iter().filter(|ban| **ban < earlier.height).count();
+        format!(
+            "the {} rounds before round {}, and {bans} of the bans, were checked by an earlier replay of yours, whose progress              this machine kept and sealed; the rest by this process (--fresh checks everything now)",
+            earlier.round, earlier.round
+        )
     }
 }

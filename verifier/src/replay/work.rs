@@ -1,7 +1,8 @@
 //! What an interrupted replay leaves, so that the next one goes on: states, and a file that says how far it came.
 //!
 //! The file is written after the states that it names and before others are dropped, each whole or not at all: a
-//! process may be killed at any moment.
+//! process may be killed at any moment. The auditor's key seals the file: states in the folder are checked against the
+//! roots of the ledger, but only that file says that somebody re-executed what led to them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,13 +14,13 @@ use muster_core::ids::Round;
 use muster_core::layout::Layout;
 use muster_core::state::Update;
 use muster_replica::HeldState;
-use muster_replica::archive::{KeptProgress, Progress, Replay};
+use muster_replica::archive::{Archive, KeptProgress, Progress, Replay};
 use muster_replica::exit::Failure;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::rows::RowFiles;
 
-use crate::arguments::Replaying;
+use super::place::{Place, Seal};
 use crate::output::say;
 
 const FILE: &str = "progress";
@@ -34,6 +35,8 @@ pub struct ReplayFolder {
     folder: PathBuf,
     /// Made by this command, to be removed by it.
     own: bool,
+    /// None where this user has no place for a key: nothing is gone on from, and nothing kept to go on from.
+    seal: Option<Seal>,
     saved: Instant,
     pause: Duration,
     failed: bool,
@@ -51,28 +54,31 @@ impl KeptProgress for ReplayFolder {
 }
 
 impl ReplayFolder {
-    /// Opens or makes the folder; `None` where none can be made and none was asked for.
+    /// Opens or makes the folder: in the auditor's own place, or where `work` says. `None` where none can be made and none
+    /// was asked for.
     ///
     /// # Errors
     /// [`Failure`]: the folder that was asked for cannot be used, or another process uses it.
-    pub fn open(folder: &Path, replaying: &Replaying) -> Result<Option<Self>, Failure> {
-        let own = replaying.work.is_none();
-        let home = match Home::open(folder) {
+    pub fn open(
+        archive: &Archive,
+        place: Result<Place, String>,
+        work: Option<&Path>,
+    ) -> Result<Option<Self>, Failure> {
+        let place = place.map_err(|why| say(&format!("this replay cannot be resumed: {why}"))).ok();
+        let own = place.as_ref().map(|place| place.folder(archive.manifest.run(), &archive.folder));
+        let Some(folder) = work.map(Path::to_owned).or(own) else { return Ok(None) };
+        let own = work.is_none();
+        let home = match Home::open(&folder) {
             Ok(home) => home,
-            // Next to an archive on a read-only disk: the replay works without, but not beside another one in the same
-            // folder.
+            // On a full or read-only disk: the replay works without, but not beside another one in the same folder.
             Err(error) if own && error.kind() != Kind::Locked => {
                 say(&format!("this replay cannot be resumed: {error}; or name a folder with --work"));
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
-        let (row_files, folder, now) = (home.row_files()?, folder.to_owned(), Instant::now());
-        let mut work = Self { home, row_files, folder, own, saved: now, pause: PAUSE, failed: false };
-        if replaying.fresh {
-            work.clear();
-        }
-        Ok(Some(work))
+        let (row_files, seal, saved) = (home.row_files()?, place.map(Place::into_seal), Instant::now());
+        Ok(Some(Self { home, row_files, folder, own, seal, saved, pause: PAUSE, failed: false }))
     }
 
     /// Where the replay keeps rows that are not in memory.
@@ -85,13 +91,18 @@ impl ReplayFolder {
         self.folder.display()
     }
 
-    /// How far an earlier process came; one that is damaged counts as none.
+    /// How far an earlier process of this auditor came. One that is damaged, or that anybody else left here, counts as
+    /// none.
     pub fn progress(&self) -> Option<Progress> {
         let read = match self.home.read_sealed(FILE) {
             Err(error) if error.kind() == Kind::Missing => return None,
             read => read.map_err(|error| error.to_string()),
         };
-        let progress = read.and_then(|bytes| decode(&bytes).map_err(|reject| reject.to_string()));
+        let progress = read.and_then(|sealed| {
+            let own = self.seal.as_ref().and_then(|seal| seal.open(&sealed));
+            let bytes = own.ok_or("no earlier replay of yours on this machine sealed it")?;
+            decode(bytes).map_err(|reject| reject.to_string())
+        });
         progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.path()))).ok()
     }
 
@@ -118,7 +129,12 @@ impl ReplayFolder {
         self.pause = PAUSE.max(begun.elapsed() * SHARE);
     }
 
-    fn write(&self, replay: &Replay<'_>) -> Result<(), StoreError> {
+    /// Keeps how far the replay came.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub fn write(&self, replay: &Replay<'_>) -> Result<(), StoreError> {
+        let Some(seal) = &self.seal else { return Ok(()) };
         let (progress, states) = replay.progress();
         let kept: BTreeSet<Round> = self.home.states()?.into_iter().collect();
         for (round, held) in states.filter(|(round, _)| !kept.contains(round)) {
@@ -129,7 +145,7 @@ impl ReplayFolder {
         }
         // Between the states that it names and the removal of others: wherever it is killed, the file names what is
         // there.
-        self.home.write_sealed(FILE, &encode(&progress))?;
+        self.home.write_sealed(FILE, &seal.close(&encode(&progress)))?;
         self.home.prune_updates(&|round| replay.waiting().any(|(waiting, _)| waiting == round))?;
         self.home.prune_states(&|round| round == progress.round || progress.held.contains(&round))
     }

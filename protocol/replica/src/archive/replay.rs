@@ -20,7 +20,7 @@ use muster_store::rows::RowFiles;
 
 use self::plan::{Outlook, leaves};
 pub use self::plan::{Plan, Sample};
-pub use self::resume::{KeptProgress, Progress};
+pub use self::resume::{KeptProgress, Progress, Resumed};
 use super::states::initial;
 use super::{Archive, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::Crew;
@@ -47,6 +47,7 @@ pub struct Replay<'a> {
     views: BTreeMap<Round, RoundView>,
     recomputed: u64,
     counted: u64,
+    resumed: Option<Resumed>,
     replayed: Replayed,
 }
 
@@ -73,6 +74,7 @@ impl<'a> Replay<'a> {
             views: BTreeMap::new(),
             recomputed: 0,
             counted: 0,
+            resumed: None,
             replayed: Replayed::default(),
         })
     }
@@ -102,6 +104,11 @@ impl<'a> Replay<'a> {
     /// Contributions recomputed so far, of how many that counted.
     pub fn recomputed(&self) -> (u64, u64) {
         (self.recomputed, self.counted)
+    }
+
+    /// Where this process went on from what an earlier one had kept; `None` if it began at the beginning.
+    pub fn resumed(&self) -> Option<Resumed> {
+        self.resumed
     }
 
     /// Leaves of the rounds that are over, to compare with [`Replay::leaves`].

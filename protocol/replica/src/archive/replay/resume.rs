@@ -15,8 +15,8 @@ use super::plan::Sample;
 use crate::archive::BadContribution;
 use crate::held::HeldState;
 
-/// How far a replay came, to go on from there. It says of what it names only that somebody checked it before: who
-/// resumes trusts whoever wrote it.
+/// How far a replay came, to go on from there. It says of what it names only that somebody checked it before: whoever
+/// resumes trusts whoever wrote it, and must therefore know that it was itself.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Progress {
     /// The run.
@@ -35,6 +35,15 @@ pub struct Progress {
     pub recomputed: u64,
     /// What was found: round, member, and the bits of the factor.
     bad: Vec<(Round, MemberId, Option<u64>)>,
+}
+
+/// Where an earlier process stopped and this one went on: what lies before it was re-executed by the earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// The first record of this process.
+    pub height: Height,
+    /// Its first round.
+    pub round: Round,
 }
 
 /// What an interrupted replay has kept.
@@ -116,6 +125,7 @@ impl Replay<'_> {
             self.waiting.insert(view.round(), Arc::new(update.ok_or_else(missing)?));
         }
         self.recomputed = progress.recomputed;
+        self.resumed = Some(Resumed { height: progress.height, round: progress.round });
         let bad = progress.bad.iter().map(|(round, member, factor)| BadContribution {
             round: *round,
             member: *member,
