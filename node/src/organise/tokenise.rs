@@ -32,7 +32,8 @@ pub struct LoadedTokeniser {
     digest: Digest,
     tokens: u32,
     end: Option<u32>,
-    rules: tokenizers::Tokenizer,
+    demands: Demands,
+    rules: Tokenizer,
 }
 
 impl LoadedTokeniser {
@@ -66,7 +67,7 @@ impl LoadedTokeniser {
         }
         let end = ENDS.iter().find_map(|end| rules.token_to_id(end));
         let mut tokeniser =
-            Self { path: path.to_owned(), file, digest: Digest::default(), tokens, end, rules };
+            Self { path: path.to_owned(), file, digest: Digest::default(), tokens, end, demands, rules };
         if let manifest::Tokeniser::File(named) = tokeniser.numbering().tokeniser() {
             tokeniser.digest = named.digest;
         }
@@ -103,16 +104,16 @@ impl LoadedTokeniser {
     /// As [`Self::encode`].
     pub fn encode_all(&self, texts: &[impl AsRef<str>], progress: &mut dyn FnMut(u64)) -> Outcome<Vec<u32>> {
         let mut numbers = Vec::new();
-        let numbered = texts.iter().enumerate();
+        let (numbered, most) = (texts.iter().enumerate(), self.demands.piece(PIECE));
         let pieces: Vec<(usize, &str)> = numbered
-            .flat_map(|(number, text)| pieces(text.as_ref(), PIECE).map(move |piece| (number, piece)))
+            .flat_map(|(number, text)| pieces(text.as_ref(), most).map(move |piece| (number, piece)))
             .collect();
         let mut before = 0;
         for batch in pieces.chunks(BATCH) {
             let texts: Vec<&str> = batch.iter().map(|(_, piece)| *piece).collect();
             let done = texts.iter().map(|piece| piece.len() as u64).sum();
             // The batch is worked on by many threads and comes back in its order.
-            let encoded = self.rules.encode_batch_fast(texts, false).map_err(|error| {
+            let encoded = caught(|| self.rules.encode_batch_fast(texts, false)).map_err(|error| {
                 Failure::environment(format!(
                     "{}: has no tokens for the text ({error}); use a tokeniser that knows unknown words",
                     self.path.display()
@@ -133,8 +134,26 @@ impl LoadedTokeniser {
     /// The text of numbers, special tokens by their names. Numbers that it does not know are left out; U+FFFD stands
     /// for what is no text.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        self.rules.decode(tokens, false).unwrap_or_else(|_| char::REPLACEMENT_CHARACTER.into())
+        let decoded = caught(|| self.rules.decode(tokens, false));
+        decoded.unwrap_or_else(|_| char::REPLACEMENT_CHARACTER.into())
     }
+}
+
+/// The rules of a file without what it adds to a text or cuts off it: a text is packed as it is.
+fn read(file: &[u8]) -> tokenizers::Result<Tokenizer> {
+    let mut rules = Tokenizer::from_bytes(file)?;
+    rules.with_truncation(None)?.with_padding(None);
+    // It only adds tokens at the ends, which are not wanted; what it says may repeat a text any number of times.
+    rules.with_post_processor(None::<PostProcessorWrapper>);
+    let model = settled(rules.get_model().clone());
+    rules.with_model(model);
+    Ok(rules)
+}
+
+/// What the library says of a file or a text. It panics where a file contradicts itself.
+fn caught<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.map_err(|_| "it contradicts itself".to_owned())?.map_err(|error| error.to_string())
 }
 
 /// The model without what it would draw at random.
@@ -253,6 +272,44 @@ pub(super) mod tests {
         assert_eq!(cuts("ääää", 5), ["ää", "ää"]);
         assert_eq!(cuts(" abc", 2), [" a", "bc"]);
         assert_eq!(cuts("", 5), [""; 0]);
+    }
+
+    /// [`WORDS`] with another normaliser.
+    fn normalised(normaliser: &str) -> String {
+        WORDS.replace(r#"{"type": "Lowercase"}"#, normaliser)
+    }
+
+    #[test]
+    fn a_hostile_file_is_refused_and_ends_no_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let map =
+            |map: &str| normalised(&format!(r#"{{"type": "Precompiled", "precompiled_charsmap": "{map}"}}"#));
+        let content = "b".repeat(100_000);
+        let replace = normalised(&format!(
+            r#"{{"type": "Replace", "pattern": {{"String": "a"}}, "content": "{content}"}}"#
+        ));
+        // A trie that is longer than the file says 4 GiB; a letter becomes a book.
+        for (json, words) in [(map("/////w=="), "precompiled_charsmap"), (replace, "times as long")] {
+            let said = tokeniser(directory.path(), &json).err().unwrap();
+            assert!(said.message.contains("is not a tokeniser (") && said.message.contains(words), "{said}");
+            assert_eq!(said.exit, Exit::Environment);
+        }
+        // An empty trie, in which the library looks all the same; a length of which it makes no pieces.
+        let fixed = WORDS.replace(r#"{"type": "Whitespace"}"#, r#"{"type": "FixedLength", "length": 0}"#);
+        for json in [map("AAAAAA=="), fixed] {
+            let said =
+                tokeniser(directory.path(), &json).and_then(|rules| rules.encode("bread")).err().unwrap();
+            assert!(said.message.contains("it contradicts itself"), "{said}");
+        }
+        // A decoder that counts past the beginning of a token.
+        let strip = r#""decoder": {"type": "Strip", "content": "b", "start": 0, "stop": 99}"#;
+        let strip = tokeniser(directory.path(), &WORDS.replace(r#""decoder": null"#, strip)).unwrap();
+        let text = strip.decode(&[1]);
+        assert!(text.len() < 8, "{text}");
+        // A text is not repeated, whatever the file says of its ends.
+        let once = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;
+        let json = WORDS.replacen(once, &vec![once; 1000].join(","), 1);
+        assert_eq!(tokeniser(directory.path(), &json).unwrap().encode("bread").unwrap(), [1]);
     }
 
     #[test]
