@@ -140,6 +140,31 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|error| StoreError::io(path, &error))
 }
 
+/// Makes a directory that only its owner may look into, and those above it; one that is there becomes so.
+pub(crate) fn make_private_directory(path: &Path) -> Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path).map_err(|error| StoreError::io(path, &error))?;
+    keep_from_others(path);
+    Ok(())
+}
+
+/// Takes from all but the owner what they may do with a file or directory. What another user owns stays as it is: that
+/// user has decided.
+pub(crate) fn keep_from_others(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode());
+        if mode & 0o077 != 0 {
+            let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
 /// Checksum of bytes under a name, so that one thing does not pass for another.
 pub(crate) fn checksum(name: &str, bytes: &[u8]) -> Digest {
     Hasher::new(Domain::FILE).part(name.as_bytes()).part(bytes).finish()

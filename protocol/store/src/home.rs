@@ -39,9 +39,13 @@ impl Home {
             let cause = "is a file where a directory is needed";
             return Err(StoreError::refused(directory, cause, "use another path"));
         }
-        files::make_directory(directory)?;
+        if !directory.exists() {
+            files::make_private_directory(directory)?;
+        }
         // Before anything is made in it: a directory of somebody else gets not even a lock file.
         let new = is_new(directory)?;
+        // Journal, states and contributions are nobody else's, and whoever may open the lock may hold it for ever.
+        files::keep_from_others(directory);
         let lock = take_lock(directory)?;
         // Behind the lock: leftovers of another process could be files that it is writing.
         files::sweep(directory)?;
@@ -143,8 +147,12 @@ fn is_marker_aside(name: &str) -> bool {
 fn take_lock(directory: &Path) -> Result<File> {
     let path = directory.join(LOCK);
     let failed = |error| StoreError::io(&path, &error);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(&path).map_err(failed)?;
+    files::keep_from_others(&path);
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
@@ -173,6 +181,36 @@ mod tests {
         assert!(Home::open(directory.path()).is_err());
         drop(clone);
         Home::open(directory.path()).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_home_is_its_owner_s_alone_also_one_that_others_could_look_into() {
+        use std::os::unix::fs::PermissionsExt;
+
+        use crate::journal::Journal;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("above/home");
+        let modes = || {
+            ["", "lock", "journal.redb"]
+                .map(|name| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777)
+        };
+        let open = || drop(Journal::open(&Home::open(&path).unwrap()).unwrap());
+        open();
+        assert_eq!(modes(), [0o700, 0o600, 0o600]);
+        // As earlier versions left it.
+        for (name, mode) in [("lock", 0o644), ("journal.redb", 0o644), ("", 0o755)] {
+            fs::set_permissions(path.join(name), PermissionsExt::from_mode(mode)).unwrap();
+        }
+        open();
+        assert_eq!(modes(), [0o700, 0o600, 0o600]);
+        // A directory that is no home keeps its mode.
+        let other = directory.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("thesis.txt"), b"years of work").unwrap();
+        fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+        Home::open(&other).unwrap_err();
+        assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o777, 0o755);
     }
 
     #[test]

@@ -324,6 +324,7 @@ fn create(path: &Path) -> Result<()> {
         let _ = files::remove(&aside);
         return Err(failed(path, error));
     }
+    files::keep_from_others(&aside);
     std::fs::rename(&aside, path).map_err(|error| StoreError::io(path, &error))?;
     files::sync_directory(files::parent(path))
 }
