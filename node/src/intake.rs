@@ -2,13 +2,14 @@
 //! parts that they reduce, the steward keeps aggregators' own ones, and on its disk alone what aggregators did not take.
 
 mod horizon;
+mod quota;
 pub(crate) mod shelf;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use muster_core::codec::List;
+use muster_core::codec::{List, encode};
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -23,6 +24,7 @@ use muster_store::home::Home;
 use tokio::sync::{Semaphore, mpsc};
 
 use horizon::horizon;
+use quota::Quota;
 use shelf::{Blocks, Proved, Shelf};
 
 /// Answers that are read at once; more of them wait, and hold up nothing else.
@@ -39,6 +41,7 @@ pub(crate) struct Intake {
     held: Mutex<Held>,
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
     readers: Arc<Semaphore>,
+    quota: Quota,
 }
 
 /// The blocks of a member that are on the disk although others should have taken them.
@@ -53,7 +56,8 @@ impl Intake {
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
         let readers = Arc::new(Semaphore::new(READERS));
-        Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default(), readers }
+        let (held, relayed, quota) = (Mutex::default(), Mutex::default(), Quota::unlimited());
+        Self { layout, shelf, held, relayed, readers, quota }
     }
 
     /// Takes blocks of one part from their author. Returns the receipt to sign once every block of the part is held.
@@ -71,7 +75,7 @@ impl Intake {
             Delivery::check(&self.layout, view, me, sender, put)?;
         let whole = if reduces {
             let opened = blocks.into_iter().map(|(block, entry)| (block, Arc::new(entry))).collect();
-            self.hold(view.round(), *sender, receipt.part, plan, opened)
+            self.hold(view.round(), *sender, receipt.part, plan, opened)?
         } else {
             let data = blocks.into_values().map(|(data, _)| data).collect();
             self.relay(view.round(), *sender, plan, data)?
@@ -80,19 +84,34 @@ impl Intake {
     }
 
     /// Holds blocks of a part in memory; whether the part is whole, and then on its way to the disk as well.
-    fn hold(&self, round: Round, sender: MemberId, part: Part, plan: &[Block], opened: Blocks) -> bool {
+    fn hold(
+        &self,
+        round: Round,
+        sender: MemberId,
+        part: Part,
+        plan: &[Block],
+        opened: Blocks,
+    ) -> Result<bool, Reject> {
         let mut held = self.lock();
         let blocks = held.entry((round, sender)).or_default();
+        let new = opened.iter().filter(|(block, _)| !blocks.contains_key(block));
+        self.room(new.map(|(_, entry)| bytes(&entry.0)).sum())?;
         blocks.extend(opened);
         let data: Vec<_> = plan.iter().filter_map(|block| blocks.get(block).cloned()).collect();
         if data.len() < plan.len() {
-            return false;
+            return Ok(false);
         }
         // Whatever a sender brings, it is gone from memory some rounds later.
         held.retain(|(of, _), _| *of >= horizon(round));
         drop(held);
         self.shelf.keep(round, sender, part, data);
-        true
+        Ok(true)
+    }
+
+    /// ROUND-24 has the author bring to the steward what this keeper refuses.
+    fn room(&self, bytes: u64) -> Result<(), Reject> {
+        let left = self.quota.take(bytes);
+        if left { Ok(()) } else { Err(Reject::Rule("this keeper has no more room for others' blocks")) }
     }
 
     /// ROUND-24: what others should have taken goes to the disk as it comes, each block once, and nothing of it stays in
@@ -123,6 +142,7 @@ impl Intake {
         // Each block once on the disk, however often it is sent.
         data.retain(|data| !own.blocks.contains(&data.block));
         if !data.is_empty() {
+            self.room(data.iter().map(bytes).sum())?;
             // Labels are numbered with 16 bits: nobody fills the disk with single blocks.
             let label = own.next.ok_or(Reject::Rule("a part comes in fewer pieces than this"))?;
             self.shelf.save(round, &sender, label, &data).map_err(failed)?;
@@ -130,6 +150,11 @@ impl Intake {
             own.blocks.extend(data.iter().map(|data| data.block));
         }
         Ok(plan.iter().all(|block| own.blocks.contains(block)))
+    }
+
+    /// How much of the disk what others send may still take.
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
     }
 
     /// The contributions on the disk.
@@ -169,6 +194,13 @@ impl Intake {
     fn lock(&self) -> MutexGuard<'_, Held> {
         lock(&self.held)
     }
+}
+
+/// About the bytes that a block takes on the disk.
+fn bytes(data: &BlockData) -> u64 {
+    let (chunks, proofs) = (data.chunks.iter().map(|chunk| chunk.len()), data.proofs.iter());
+    let proofs = proofs.map(|proof| encode(proof).len());
+    chunks.chain(proofs).fold(64, |bytes, length| bytes.saturating_add(length as u64))
 }
 
 /// The blocks asked for, in one answer. It stops at the first block that no longer fits.
@@ -233,7 +265,7 @@ mod tests {
                 let data = tree.block(&layout, &q, Block(*number)).unwrap();
                 (data.block, Arc::new((data, vec![])))
             });
-            intake.hold(Round(round), sender, part, &plan, opened.collect())
+            intake.hold(Round(round), sender, part, &plan, opened.collect()).unwrap()
         };
         let files = |round| home.load_contribution(Round(round), &sender).unwrap().len();
         // ROUND-4: the receipt is due when every block of the part is held, and not before.
@@ -250,6 +282,33 @@ mod tests {
         std::fs::remove_file(&contributions).unwrap();
         assert!(hold(6, &[2]));
         assert_eq!(files(6), 2);
+    }
+
+    #[test]
+    fn others_get_no_more_of_the_disk_than_its_owner_allows() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let data = tree.block(&layout, &q, Block(2)).unwrap();
+        // Room for the blocks of three of them; a run may have any number.
+        intake.quota().allow(3 * bytes(&data));
+        let opened = || [(Block(2), Arc::new((data.clone(), vec![])))].into();
+        let hold = |name| intake.hold(Round(5), MemberId([name; 32]), Part(2), &[Block(2)], opened());
+        for name in 0..3 {
+            assert_eq!(hold(name), Ok(true));
+            assert_eq!(hold(name), Ok(true), "the same once more takes no room");
+        }
+        for name in 3..9 {
+            hold(name).unwrap_err();
+            intake.relay(Round(5), MemberId([name; 32]), &[Block(2)], vec![data.clone()]).unwrap_err();
+        }
+        let kept = (0..9)
+            .filter(|name| !home.load_contribution(Round(5), &MemberId([*name; 32])).unwrap().is_empty());
+        assert_eq!(kept.collect::<Vec<_>>(), [0, 1, 2]);
+        // Old rounds were dropped, or more was allowed: it keeps blocks again.
+        intake.quota().allow(u64::MAX);
+        assert_eq!(hold(3), Ok(true));
     }
 
     #[test]

@@ -170,6 +170,8 @@ impl Session {
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
             pieces: pieces(&home, &conduct, &follower)?,
         });
+        // Before anybody may bring anything.
+        shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);

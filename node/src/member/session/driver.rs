@@ -227,7 +227,8 @@ impl NodeDriver {
                 if let Err(error) = self.home.prune_contributions(horizon) {
                     tracing::warn!("old contributions could not be removed: {error}");
                 }
-                return disk::check_round(&self.options, &self.manifest);
+                let left = disk::check_round(&self.options, &self.manifest)?;
+                self.shared.intake.quota().allow(left);
             }
             NodeEffect::FetchEvidence(ban) => self.fetch_evidence(*ban),
             NodeEffect::Tell(news) => self.tell(news),
