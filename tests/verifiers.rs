@@ -52,6 +52,21 @@ fn a_killed_verifier_is_idle_and_the_other_one_goes_on() {
     assert!(duties.iter().any(|counts| counts["rechecks"].as_u64() > Some(0)), "{duties:?}");
 }
 
+/// Coins for 15,000 rounds take longer to make than the rounds that they have to spare.
+#[test]
+fn a_verifier_can_join_a_fast_and_long_run() {
+    let run = Run::new(programs!(), &Settings { rounds: 15_000, coin_lead: 1, ..Settings::default() });
+    let _steward = run.host();
+    let nodes = run.invite("node", 2);
+    let _nodes = ["first", "second"].map(|name| run.join(name, &nodes, &[]));
+    run.wait_round(3);
+    let invitation = run.invite("verifier", 1);
+    let (code, output) = run.verifier(&["enroll", &invitation, "--data-dir", &run.at("verifier")]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("audits begin with round"), "{output}");
+    wait_for("its admission", || run.events("admit").len() == 3);
+}
+
 #[test]
 fn audit_2_a_killed_node_answers_for_the_rounds_before() {
     let settings = Settings { rounds: 30, verifiers: 1, audit: (1.0, 2), ..Settings::default() };

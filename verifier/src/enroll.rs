@@ -1,6 +1,7 @@
 //! `enroll`: an identity, coins, the manifest and the text, and the steward's admission.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use muster_core::codec::{decode, encode};
 use muster_core::coins::{CoinTerms, CoinTree};
@@ -11,9 +12,10 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Name, Role, Ticket};
 use muster_core::messages::wire::{Request, Response};
 use muster_replica::exit::Failure;
-use muster_replica::{PeerError, fetch_ledger};
+use muster_replica::{PeerError, fetch_ledger, follow_ledger};
 use muster_store::home::Home;
 
+use crate::output::say;
 use crate::session::{Target, VerifierSession, optional_file};
 
 /// File that holds the invitation.
@@ -26,8 +28,8 @@ pub const SECRET: &str = "coins";
 const HASTE: u32 = 4;
 /// Rounds beyond the last one, in case that some are trained again.
 const MARGIN: u32 = 64;
-/// Enrolments tried, when the run moves on faster than [`HASTE`].
-const ATTEMPTS: usize = 3;
+/// Enrolments tried, when the run moves on faster than [`HASTE`]: the first one measures how fast that is.
+const ATTEMPTS: usize = 4;
 
 /// The outcome of an enrolment.
 pub struct Enrolled {
@@ -68,9 +70,12 @@ pub async fn enroll(invitation: &str, name: &Name, directory: Option<PathBuf>) -
 
 async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> Result<Round, Failure> {
     let me = session.identity.id();
-    let mut refused = String::new();
+    let (peers, steward) = (&session.peers, &session.target.steward);
+    let (mut refused, mut spare) = (String::new(), 0);
+    // Of a long run it takes a while, too. After that only what is new is fetched.
+    let mut ledger = fetch_ledger(peers, steward, &session.manifest).await?;
     for _ in 0..ATTEMPTS {
-        let ledger = fetch_ledger(&session.peers, &session.target.steward, &session.manifest).await?;
+        follow_ledger(peers, steward, &mut ledger).await?;
         if ledger.member(&me).is_some() {
             return registered(&session.home)?
                 .map(|terms| terms.first_round)
@@ -83,7 +88,9 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
             break;
         }
         let unanswered = known.filter(|_| refused.is_empty());
-        let terms = coins_for(&session.home, &session.manifest, unanswered, first)?;
+        let Some(terms) = coins_in_time(session, &mut ledger, unanswered, &mut spare).await? else {
+            continue;
+        };
         // Before the request: coins that were registered and then lost would leave the verifier idle for good.
         session.home.write_file(COINS, &encode(&terms))?;
         let terms_first = terms.first_round;
@@ -101,7 +108,39 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
             Err(error) => return Err(error.into()),
         }
     }
+    if refused.is_empty() {
+        let why = format!(
+            "the run goes through {} rounds while coins are made; try again when it is slower",
+            spare / 2
+        );
+        return Err(Failure::environment(why));
+    }
     Err(PeerError::Refused(refused).into())
+}
+
+/// Coins that the steward can still register once they are made; none where the run went through more rounds meanwhile
+/// than they had to spare. `spare` is then as large as this machine and this run need.
+async fn coins_in_time(
+    session: &VerifierSession,
+    ledger: &mut Ledger,
+    unanswered: Option<CoinTerms>,
+    spare: &mut u32,
+) -> Result<Option<CoinTerms>, Failure> {
+    let (begun, before, first) = (Instant::now(), ledger.next_round(), first_round(ledger));
+    let terms = coins_for(&session.home, &session.manifest, unanswered, first, *spare)?;
+    follow_ledger(&session.peers, &session.target.steward, ledger).await?;
+    if in_time(&terms, first_round(ledger)) {
+        return Ok(Some(terms));
+    }
+    // Coins of a long run take seconds, in which a fast one goes through more rounds than anybody would guess.
+    let passed = ledger.next_round().0.saturating_sub(before.0);
+    *spare = passed.saturating_mul(2);
+    say(&format!(
+        "the coins took {:.1} s, in which {passed} rounds passed: they are made anew, for rounds from {} on",
+        begun.elapsed().as_secs_f64(),
+        first_round(ledger).0.saturating_add(*spare)
+    ));
+    Ok(None)
 }
 
 /// The first round whose coins may be registered now, with some to spare.
@@ -113,18 +152,23 @@ fn first_round(ledger: &Ledger) -> Round {
 }
 
 /// The coins of an earlier enrolment that got no answer, while they can still be registered: the steward may have taken
-/// them meanwhile, and then others would be worth nothing.
+/// them meanwhile, and then others would be worth nothing. New ones begin `spare` rounds after `first`.
 fn coins_for(
     home: &Home,
     manifest: &Manifest,
     known: Option<CoinTerms>,
     first: Round,
+    spare: u32,
 ) -> Result<CoinTerms, Failure> {
-    let in_time = |terms: &CoinTerms| terms.first_round.0.saturating_add(HASTE) > first.0;
-    match known.filter(in_time) {
+    match known.filter(|terms| in_time(terms, first)) {
         Some(terms) => Ok(terms),
-        None => Ok(new_coins(home, manifest, first)?.terms()),
+        None => Ok(new_coins(home, manifest, Round(first.0.saturating_add(spare)))?.terms()),
     }
+}
+
+/// Whether coins can still be registered, where new ones would begin with the round `first`.
+fn in_time(terms: &CoinTerms, first: Round) -> bool {
+    terms.first_round.0.saturating_add(HASTE) > first.0
 }
 
 fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree, Failure> {
@@ -202,12 +246,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (home, mut manifest) = (Home::open(directory.path()).unwrap(), large());
         manifest.training.rounds = 100;
-        let terms = |known, first| coins_for(&home, &manifest, known, Round(first)).unwrap();
+        let terms = |known, first| coins_for(&home, &manifest, known, Round(first), 0).unwrap();
         let first = terms(None, 10);
         // The run has moved on by less than there is to spare.
         assert_eq!(terms(Some(first.clone()), 10 + HASTE - 1), first);
         let later = terms(Some(first), 10 + HASTE);
         assert_eq!(later.first_round, Round(10 + HASTE), "too late for those");
+        // Where twenty rounds passed while coins were made, the next ones have as many to spare twice.
+        let spared = coins_for(&home, &manifest, Some(later), Round(30), 40).unwrap();
+        assert_eq!(spared.first_round, Round(70));
     }
 
     #[tokio::test]

@@ -72,6 +72,15 @@ pub async fn fetch_ledger(
     manifest: &Arc<Manifest>,
 ) -> Result<Ledger, FollowError> {
     let mut ledger = Ledger::new(manifest.clone());
+    follow_ledger(peers, steward, &mut ledger).await?;
+    Ok(ledger)
+}
+
+/// Brings a ledger to where the steward has it now, every record checked.
+///
+/// # Errors
+/// [`FollowError`].
+pub async fn follow_ledger(peers: &Peers, steward: &Contact, ledger: &mut Ledger) -> Result<(), FollowError> {
     loop {
         let request = Request::Follow(Follow { height: ledger.height(), board: 0, notice: 0 });
         let Response::News(news) = peers.ask(steward, &request).await? else {
@@ -82,7 +91,7 @@ pub async fn fetch_ledger(
         }
         // An answer may hold fewer records than there are.
         if ledger.height() > news.newest || news.records.is_empty() {
-            return Ok(ledger);
+            return Ok(());
         }
     }
 }

@@ -28,7 +28,7 @@ mod results;
 mod stopwatch;
 mod witness;
 
-pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest};
+pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger};
 pub use contributions::{HeldBlocks, WantedContribution};
 pub use crew::{Crew, leaf_windows};
 pub use evidence::{Unkept, evidence_words, keep_evidence};
