@@ -874,9 +874,14 @@ def family_codec():
     yield bad("text over its bound", "CODEC-6", "the bound counts bytes, not characters", "Return",
               "00" * 8 + "01000000" + ref.le(258, 4).hex() + "é".encode().hex() * 129)
     for name, data in (("control", "0a"), ("delete", "7f"), ("C1 control", "c285"), ("cut UTF-8", "c3"),
-                       ("overlong UTF-8", "c0af"), ("surrogate", "eda080")):
+                       ("overlong UTF-8", "c0af"), ("surrogate", "eda080"), ("right-to-left override", "e280ae"),
+                       ("zero-width space", "e2808b"), ("isolate", "e281a6"), ("tag", "f3a08181")):
         yield bad(f"text: {name}", "CODEC-6", "a log or a terminal is steered, or one text has two encodings", "Return",
                   "00" * 8 + "01000000" + ref.le(len(data) // 2, 4).hex() + data)
+    for name, text in (("beside those that are hidden", "\u200a\u2010\u2027\u202f\u205f\u2070\ufefe\ufffc"), ("from right to left", "שלום")):
+        data = text.encode()
+        yield case(f"text: {name}", "CODEC-6", "what is seen is refused", "roundtrip", type="Return",
+                   bytes="00" * 8 + "01000000" + ref.le(len(data), 4).hex() + data.hex())
     head, tail = "00" * 24, "0000803f" + sample("Family")
     for name, bits in (("−0", "00000080"), ("NaN", "0000c07f"), ("signalling NaN", "010080ff"), ("infinity", "0000807f")):
         yield bad(f"real: {name}", "CODEC-7", "equal settings with two run ids, or a poisoned computation", "Model",

@@ -389,13 +389,17 @@ def read(kind, reader):
     return name if payload is None else {name: read(payload, reader)}
 
 
+HIDDEN = [(0, 0x1f), (0x7f, 0x9f), (0xad, 0xad), (0x61c, 0x61c), (0x180e, 0x180e), (0x200b, 0x200f), (0x2028, 0x202e),
+          (0x2060, 0x206f), (0xfeff, 0xfeff), (0xfff9, 0xfffb), (0xe0000, 0xe007f)]
+
+
 def read_text(data):
-    """CODEC-6: valid UTF-8 without control characters (Unicode category Cc)."""
+    """CODEC-6: valid UTF-8 without characters that people do not see."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise Malformed([]) from None
-    if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+    if any(first <= ord(c) <= last for c in text for first, last in HIDDEN):
         raise Malformed([])
     return text
 

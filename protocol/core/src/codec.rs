@@ -198,21 +198,39 @@ impl<const MAX: usize> BorshDeserialize for Bytes<MAX> {
     }
 }
 
-/// UTF-8 of at most `MAX` bytes, without control characters (CODEC-6).
+/// Whether a character is one that people do not see, and that turns, hides or parts the text around it (CODEC-6).
+pub fn is_hidden(c: char) -> bool {
+    let ranges = [
+        '\u{ad}'..='\u{ad}',
+        '\u{61c}'..='\u{61c}',
+        '\u{180e}'..='\u{180e}',
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{feff}'..='\u{feff}',
+        '\u{fff9}'..='\u{fffb}',
+        '\u{e0000}'..='\u{e007f}',
+    ];
+    c.is_control() || ranges.iter().any(|range| range.contains(&c))
+}
+
+/// UTF-8 of at most `MAX` bytes, without characters that nobody sees (CODEC-6).
 #[derive(Clone, PartialEq, Eq, Debug, Default, PartialOrd, Ord)]
 pub struct Text<const MAX: usize>(String);
 
 impl<const MAX: usize> Text<MAX> {
     /// # Errors
-    /// [`Misuse`] when the text is too long or holds a control character.
+    /// [`Misuse`] when the text is too long or holds a character that [`is_hidden`].
     pub fn new(text: impl Into<String>) -> Result<Self, Misuse> {
         let text = text.into();
         if text.len() > MAX {
             return Err(Misuse(format!("{} bytes of text where at most {MAX} fit", text.len())));
         }
-        // It is shown on terminals and in logs, where an escape could hide or forge lines.
-        if text.chars().any(char::is_control) {
-            return Err(Misuse("a control character in a name or address".into()));
+        // It is shown on terminals, in logs and on pages, where an escape could forge lines, and a change of direction make
+        // one name look like another.
+        if let Some(hidden) = text.chars().find(|c| is_hidden(*c)) {
+            let kind = if hidden.is_control() { "a control character" } else { "an invisible character" };
+            return Err(Misuse(format!("{kind}, U+{:04X}, in a name or address", u32::from(hidden))));
         }
         Ok(Self(text))
     }
@@ -308,7 +326,7 @@ mod arbitrary_values {
     impl<'a, const MAX: usize> Arbitrary<'a> for Text<MAX> {
         fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
             let text: String =
-                String::arbitrary(u)?.chars().filter(|c| !c.is_control()).take(MAX / 4).collect();
+                String::arbitrary(u)?.chars().filter(|c| !super::is_hidden(*c)).take(MAX / 4).collect();
             Ok(Self(text))
         }
     }
@@ -370,6 +388,17 @@ mod tests {
             assert_eq!(decode::<List<u8, 3>>(&bytes).is_ok(), good, "{length} items");
             assert_eq!(decode::<Bytes<3>>(&bytes).is_ok(), good, "{length} bytes");
             assert_eq!(decode::<Text<3>>(&bytes).is_ok(), good, "{length} bytes of text");
+        }
+    }
+
+    #[test]
+    fn codec_6_text_holds_nothing_that_is_not_seen() {
+        for hidden in ['\n', '\u{7f}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{e0041}'] {
+            let said = Text::<64>::new(format!("a{hidden}b")).unwrap_err().to_string();
+            assert!(said.contains(&format!("character, U+{:04X}, in a name", u32::from(hidden))), "{said}");
+        }
+        for shown in ["a b", "é", "שלום", "日本", "\u{2027}\u{202f}", "👍"] {
+            assert_eq!(&*Text::<64>::new(shown).unwrap(), shown);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Requests and responses on one channel. Who asks is known from the handshake.
 
-use crate::codec::{Bytes, List, Text};
+use crate::codec::{Bytes, List, Text, is_hidden};
 use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
@@ -95,10 +95,10 @@ wire! {
 }
 
 impl Response {
-    /// A refusal: the reason without control characters, cut to [`limits::TEXT_BYTES`].
+    /// A refusal: the reason without characters that nobody sees, cut to [`limits::TEXT_BYTES`].
     pub fn refused(why: &str) -> Self {
-        // A text has no control characters: an error of the system that holds one must still be told.
-        let why = why.replace(char::is_control, " ");
+        // A text has no such characters: an error of the system that holds one must still be told.
+        let why = why.replace(is_hidden, " ");
         // A cut character would not be text, and the refusal not encodable.
         let cut = why.floor_char_boundary(limits::TEXT_BYTES);
         Self::Refused(Text::new(&why[..cut]).unwrap_or_default())

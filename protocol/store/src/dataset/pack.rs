@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use muster_core::codec::is_hidden;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, unhex};
+use muster_core::limits::DATA_BYTES;
 use muster_core::manifest::{Data, Router, Start, Tokeniser, TokeniserFile};
 
 use super::rows::{self, RouterSize};
@@ -259,14 +261,16 @@ impl Packer<'_> {
             joined.extend_from_slice(&part.bytes);
             joined.extend_from_slice(&self.end);
             // A file name with a line break could forge a line that `described` reads.
-            let name = part.name.replace(char::is_control, "\u{fffd}");
+            let name = part.name.replace(is_hidden, "\u{fffd}");
             let _ = writeln!(about, "{:>10} {name}", part.count);
             progress(joined.len() as u64);
         }
-        if joined.is_empty() {
+        // Ends of texts alone are none: whatever is measured on them is made up.
+        let ends = !self.end.is_empty() && joined.chunks(self.end.len()).all(|token| token == self.end);
+        if joined.is_empty() || ends {
             return Err(StoreError::refused(
                 self.out,
-                "training and held-out text both need at least one text",
+                "training and held-out text both need at least one text that is not empty",
                 "name more text",
             )
             .into());
