@@ -797,6 +797,8 @@ REFUSED = [
     ("no round", "MANIFEST-7", "", {"training.rounds": 0}),
     ("too many rounds", "MANIFEST-7", "", {**UNAUDITED, "training.rounds": (1 << 24) + 1}),
     ("more rounds than a verifier has coins", "MANIFEST-13", "audits end without a word", {"training.rounds": 349_521}),
+    ("contributions kept for longer than a verifier has coins", "MANIFEST-13", "the number of rounds is blamed, whatever it is",
+     {"retention.contributions": 1 << 22}),
     ("too many leaves", "MANIFEST-7", "", {"training.leaves": 65_537}),
     ("too many windows of a leaf", "MANIFEST-7", "", {"training.leaf_windows": 1025}),
     ("no grid", "MANIFEST-7", "", {"training.grid_bits": 0, "aggregation.result_bits": 0}),

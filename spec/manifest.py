@@ -202,9 +202,11 @@ def coins(m):
     """MANIFEST-13"""
     audited = [m["audit"][name] for name in ("share_ppm", "blocks_ppm", "final_rounds")]
     audited += [m["admission"][name] for name in ("newcomer_ppm", "start_verifiers")]
-    rounds = m["training"]["rounds"] * (2 if real(m["rollback"]["limit"]) > 0 else 1) + max(m["retention"]["contributions"], 1) + 1
-    enough = rounds * (1 + min(m["admission"]["most_members"], 256)) <= 1 << 22
-    return [("MANIFEST-13", "training.rounds", enough or not any(audited))]
+    times, kept = 2 if real(m["rollback"]["limit"]) > 0 else 1, max(m["retention"]["contributions"], 1) + 1
+    enough = lambda rounds: (rounds * times + kept) * (1 + min(m["admission"]["most_members"], 256)) <= 1 << 22
+    # Where not even one round has coins, the contributions are kept for too long.
+    field = "training.rounds" if enough(1) else "retention.contributions"
+    return [("MANIFEST-13", field, enough(m["training"]["rounds"]) or not any(audited))]
 
 
 def rollback(r, kept):

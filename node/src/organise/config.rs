@@ -159,9 +159,25 @@ impl Settings {
             // Reserved in the manifest; no other value is allowed yet.
             groups: 0,
         };
-        manifest.check()?;
+        manifest.check().map_err(in_settings)?;
         Ok(manifest)
     }
+}
+
+/// A refusal of a manifest in the words of the file: where both call a field otherwise, it names the file's key.
+fn in_settings(Misuse(why): Misuse) -> Misuse {
+    const KEYS: [(&str, &str); 6] = [
+        ("profile", "arithmetic.profile"),
+        ("tolerance.groups", "arithmetic.tolerance"),
+        ("tolerance.loss", "arithmetic.loss_tolerance"),
+        ("delay", "training.overlap"),
+        ("model.masked_ppm", "model.masked"),
+        ("admission.newcomer_ppm", "admission.newcomer_share"),
+    ];
+    let Some((field, rule)) = why.split_once(' ') else { return Misuse(why) };
+    let key = KEYS.iter().find(|(of, _)| *of == field).map_or(field, |(_, key)| key);
+    // Shares are millionths in a manifest.
+    Misuse(format!("{} {rule}", key.strip_suffix("_ppm").unwrap_or(key)))
 }
 
 #[cfg(test)]
@@ -334,6 +350,96 @@ mod tests {
         assert!(misuse.contains("model.sequence must be below the training text's tokens"), "{misuse}");
     }
 
+    /// Values that somebody may write for a key: some are good for some keys.
+    const VALUES: [&str; 22] = [
+        "0",
+        "1",
+        "2",
+        "3",
+        "-1",
+        "65536",
+        "4294967295",
+        "4294967296",
+        "9223372036854775807",
+        "0.0",
+        "0.5",
+        "1.0",
+        "-0.5",
+        "1e30",
+        "nan",
+        "inf",
+        "true",
+        "\"\"",
+        "\"\\u202e\"",
+        "[]",
+        "[1]",
+        "{}",
+    ];
+
+    /// The file with another value of a key.
+    fn with_value(template: &toml::Table, section: &str, key: &str, value: &str) -> String {
+        let mut table = template.clone();
+        let own = match section {
+            "" => &mut table,
+            _ => table[section].as_table_mut().expect("a section"),
+        };
+        own.insert(key.to_owned(), toml::Value::String("@".into()));
+        toml::to_string(&table).expect("a file").replacen("\"@\"", value, 1)
+    }
+
+    #[test]
+    fn an_error_names_the_key_that_is_wrong() {
+        let all: toml::Table = with_all_sections().parse().unwrap();
+        let family = |name: &str, without: &[&str]| {
+            let mut table = all.clone();
+            without.iter().for_each(|section| drop(table.remove(*section)));
+            table["model"]["family"] = toml::Value::String(name.into());
+            if name == "albert" {
+                table["model"]["vocabulary"] = 257.into();
+            }
+            table
+        };
+        let files = [
+            family("mixture", &["local"]),
+            family("decoder", &["experts"]),
+            family("decoder", &["experts", "local"]),
+            family("albert", &["experts", "local"]),
+        ];
+        let (mut refusals, mut silent) = (0, Vec::new());
+        for file in &files {
+            refused_or_good(file, "", "name", &mut refusals, &mut silent);
+            for (section, keys) in file.iter().filter_map(|(name, keys)| Some((name, keys.as_table()?))) {
+                keys.keys().for_each(|key| refused_or_good(file, section, key, &mut refusals, &mut silent));
+            }
+        }
+        assert!(refusals > 2000, "{refusals}");
+        assert!(silent.is_empty(), "{} of {refusals}:\n{}", silent.len(), silent.join("\n"));
+    }
+
+    /// Tries all values of a key; counts refusals, and notes those that do not name the key.
+    fn refused_or_good(
+        file: &toml::Table,
+        section: &str,
+        key: &str,
+        refusals: &mut u32,
+        silent: &mut Vec<String>,
+    ) {
+        for value in VALUES {
+            let text = with_value(file, section, key, value);
+            let settings = Settings::parse(Path::new("run.toml"), &text);
+            let Err(failure) = settings.and_then(|settings| Ok(settings.manifest(&makers(), data())?)) else {
+                continue;
+            };
+            *refusals += 1;
+            let named = |word: &str| word == key || word.split('.').any(|part| part == key);
+            let mut words =
+                failure.message.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.');
+            if !words.any(|word| named(word.trim_matches('.'))) {
+                silent.push(format!("{section}.{key} = {value}: {}", failure.message));
+            }
+        }
+    }
+
     #[test]
     fn errors_name_file_field_and_rule() {
         let unknown = refused("[model]\nwidht = 3\n");
@@ -342,7 +448,7 @@ mod tests {
         assert!(mistyped.contains("run.toml line 3, rounds: invalid type"), "{mistyped}");
         assert!(refused("[model]\nheads = 3\n").contains("model.heads must divide model.width"));
         assert!(refused("[audit]\nshare = 1.5\n").contains("audit.share must lie between 0 and 1"));
-        assert!(refused("[aggregation]\nassumed = 0.5\n").contains("aggregation.assumed_ppm must be below"));
+        assert!(refused("[aggregation]\nassumed = 0.5\n").contains("aggregation.assumed must be below"));
         assert!(refused("[aggregation]\nrule = \"bulyan\"\n").contains("multi-krum"));
         assert!(refused("[timers]\naudit = 0\n").contains("timers.audit must lie"));
         assert!(refused("[optimiser]\nrate = nan\n").contains("optimiser.rate"));

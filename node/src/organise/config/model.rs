@@ -63,6 +63,8 @@ impl Model {
                 "model.family must be \"mixture\" where there is a section [experts]: set it, or delete the section".into(),
             ));
         }
+        // Also where the family does not have it: what is no number is a mistake of whoever wrote it.
+        let (masked_ppm, decoder) = (millionths("model.masked", self.masked)?, self.decoder()?);
         Ok(manifest::Model {
             vocabulary: self.vocabulary,
             width: self.width,
@@ -73,14 +75,14 @@ impl Model {
             norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
             initial_scale: real("model.initial_scale", self.initial_scale)?,
             family: match self.family {
-                FamilySetting::Decoder => manifest::Family::Decoder(self.decoder()?),
+                FamilySetting::Decoder => manifest::Family::Decoder(decoder),
                 FamilySetting::Mixture => {
                     let experts = experts.cloned().unwrap_or_default();
-                    manifest::Family::Mixture(experts.checked(self.decoder()?, rounds)?)
+                    manifest::Family::Mixture(experts.checked(decoder, rounds)?)
                 }
                 FamilySetting::Albert => manifest::Family::Albert(manifest::Albert {
                     embedding: self.embedding,
-                    masked_ppm: millionths("model.masked", self.masked)?,
+                    masked_ppm,
                     mask_token: self.mask_token,
                 }),
             },

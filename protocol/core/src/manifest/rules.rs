@@ -38,11 +38,12 @@ impl Manifest {
         self.data.check(&self.model)?;
         self.check_windows()?;
         self.check_tolerance()?;
+        // Before `training.leaves`, which is counted from the steps.
+        self.check_local()?;
         self.check_training()?;
         self.check_branch()?;
         self.check_router()?;
         self.check_optimiser()?;
-        self.check_local()?;
         self.check_aggregation()?;
         self.check_audit()?;
         self.admission.check(self.audit.share_ppm)?;
@@ -256,12 +257,19 @@ impl Manifest {
         let last = u64::from(self.retention.contributions.max(1)) + 1;
         // A run that may go back has twice as many rounds as it trains.
         let times = if self.rollback.is_on() { 2 } else { 1 };
-        let most = (limits::COINS / each).saturating_sub(last) / times;
+        let rounds = limits::COINS / each;
+        let rule = format!(
+            "must be below {}, or verifiers' coins run out before the first round: they register {each} for each of at most \
+             {rounds} rounds, those among them that contributions are kept",
+            rounds.saturating_sub(times)
+        );
+        let kept = self.retention.contributions;
+        require(last + times <= rounds, "retention.contributions", &rule, kept)?;
+        let most = (rounds - last) / times;
         let rule = format!(
             "must be at most {most} here, or verifiers' coins run out and nothing is audited any more: they register \
-             {each} for each of at most {} rounds; lower admission.most_members, or train fewer rounds and go on in \
-             another run (--init)",
-            limits::COINS / each
+             {each} for each of at most {rounds} rounds; lower admission.most_members, or train fewer rounds and go on in \
+             another run (--init)"
         );
         require(u64::from(self.training.rounds) <= most, "training.rounds", &rule, self.training.rounds)
     }
