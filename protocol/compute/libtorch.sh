@@ -15,11 +15,15 @@ if [[ "$(cat .libtorch/torch/build-version 2>/dev/null)" == "$version" ]]; then
     exit
 fi
 rm -rf .libtorch .libtorch.part
+# By hash: a registry or a mirror that serves other bytes under these names is noticed, and nothing of them is unpacked.
 # libtorch_cpu.so of this wheel needs two libraries of CUDA, which the two small wheels bring and its rpath finds.
 python3 -m pip install --quiet --disable-pip-version-check --no-deps --target .libtorch.part --only-binary=:all: \
     --python-version 3.12 --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
-    --platform manylinux2014_x86_64 \
-    "torch==$version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+    --platform manylinux2014_x86_64 --require-hashes --requirement /dev/stdin <<WHEELS
+torch==$version --hash=sha256:0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
+nvidia-cuda-runtime==13.0.96 --hash=sha256:7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+nvidia-cuda-cupti==13.0.85 --hash=sha256:4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
+WHEELS
 # torch-sys refuses to build with another version than its own.
 echo "$version" > .libtorch.part/torch/build-version
 mv .libtorch.part .libtorch
