@@ -32,9 +32,13 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     defined(archive.manifest.profile)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
-    let fits = |need: memory::Need| memory::check(need).map_err(Failure::arithmetic);
+    // The text is in memory by now.
+    let fits = |need: memory::Need| memory::check(need.beside_text()).map_err(Failure::arithmetic);
     fits(memory::replaying(&archive.manifest, threads))?;
-    let mut work = ReplayFolder::open(&work_folder(folder, replaying), replaying)?;
+    let mut work = ReplayFolder::open(&archive, Place::of_user(), replaying.work.as_deref())?;
+    if let Some(work) = work.as_mut().filter(|_| replaying.fresh) {
+        work.clear();
+    }
     if work.is_none() {
         // Without a folder all rows are in memory.
         fits(memory::following(&archive.manifest, threads))?;

@@ -129,7 +129,9 @@ impl VerifierSession {
         threads: usize,
         gossip: Option<Settings>,
     ) -> Result<Follower, Failure> {
-        memory::check(memory::following(&self.manifest, threads)).map_err(Failure::arithmetic)?;
+        // The text is in memory by now.
+        let need = memory::following(&self.manifest, threads).beside_text();
+        memory::check(need).map_err(Failure::arithmetic)?;
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {

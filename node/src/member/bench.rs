@@ -118,7 +118,13 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     backend.self_test().map_err(broken)?;
     let exact = machine.is_exact(manifest.profile)?;
     let (peak, product) = (measure::peak(), product(path)?);
-    let memory = memory::contributing(&manifest, &machine);
+    let mut memory = memory::contributing(&manifest, &machine);
+    // Settings alone say nothing of the text.
+    if matches!(&options.workload, Workload::Default)
+        || matches!(&options.workload, Workload::At(path) if !path.is_dir())
+    {
+        memory = memory.beside_text();
+    }
     let lacking = memory::within(memory, memory::available()).err();
     // Of one window on all threads, if all of it went as products do.
     let window = window_operations(&manifest.model) / (product * machine.threads.max(1) as f64);

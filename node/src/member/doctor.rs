@@ -98,7 +98,7 @@ fn memory(options: &DoctorOptions, known: Option<&Manifest>) -> Outcome<Finding>
     Ok(match known {
         Some(manifest) => resources::room(memory::contributing(manifest, machine), "a node of this run"),
         None => {
-            let need = memory::contributing(&manifest(&Workload::Default)?, machine);
+            let need = memory::contributing(&manifest(&Workload::Default)?, machine).beside_text();
             resources::room(need, "a node of the default settings")
         }
     })

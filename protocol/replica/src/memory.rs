@@ -1,14 +1,15 @@
 //! Whether a run fits into this machine's memory, known before any is asked for.
 //!
-//! What is counted grows with the model and is certainly taken, parameters that were given included; the text, and what
-//! is under way for others, comes on top. So nothing is refused that could have gone well, swap included.
+//! What is counted is certainly taken: what grows with the model, and the committed files, which are in memory with the trees
+//! over them. What is under way for others comes on top. So nothing is refused that could have gone well, swap included.
 
 use std::fs;
 
 use muster_compute::{Machine, buffers};
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
-use muster_core::manifest::{DataFile, Manifest};
+use muster_core::limits::DATA_CHUNK_BYTES;
+use muster_core::manifest::Manifest;
 
 use crate::results::{ROUNDS, ROUNDS_BEFORE_DISK};
 
@@ -23,20 +24,28 @@ pub struct Need {
     contributions: u64,
     /// What computing a leaf keeps.
     leaves: u64,
+    /// The committed files, parameters that were given included.
+    text: u64,
 }
 
 impl Need {
+    /// What comes on top of the committed files, where these are in memory already, or made up.
+    pub fn beside_text(self) -> Self {
+        Self { text: 0, ..self }
+    }
+
     /// In all.
     pub fn bytes(&self) -> u64 {
         self.parts().iter().fold(0, |all, (bytes, _)| all.saturating_add(*bytes))
     }
 
     /// Each with its settings, the largest first.
-    fn parts(&self) -> [(u64, &'static str); 4] {
+    fn parts(&self) -> [(u64, &'static str); 5] {
         let mut parts = [
             (self.model, "model.*"),
             (self.states, "retention.states"),
             (self.contributions, "retention.contributions"),
+            (self.text, "the run's text"),
             (self.leaves, "training.leaf_windows, model.sequence and training.recompute"),
         ];
         parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -84,18 +93,24 @@ fn rounds(manifest: &Manifest, most: usize) -> u64 {
 
 /// What a state of so many parameters takes, with the earlier ones, beside results of so many bytes.
 fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -> Need {
-    let Manifest { training, retention, data, .. } = manifest;
+    let Manifest { training, retention, .. } = manifest;
     // To go back to a state takes its moments, too.
     let whole = if manifest.keeps_moments() { 3 } else { 1 };
     let kept = whole * u64::from(retention.states.min(training.rounds));
-    let given = data.file_bytes(DataFile::Parameters);
     Need {
         // Parameters, two moments, the snapshot, and the update that is applied.
-        model: vectors(parameters, 4 + whole).saturating_add(results).saturating_add(given),
+        model: vectors(parameters, 4 + whole).saturating_add(results),
         states: vectors(parameters, kept),
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
+        text: text(manifest),
     }
+}
+
+/// The committed files in memory, and the tree over the chunks of each: two hashes for a chunk.
+fn text(manifest: &Manifest) -> u64 {
+    let files = manifest.data.all_bytes();
+    files.saturating_add((files / DATA_CHUNK_BYTES as u64).saturating_mul(64))
 }
 
 /// What a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and what
@@ -181,7 +196,26 @@ fn free(meminfo: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::ids::MemberId;
+    use muster_core::manifest::fixture::tiny;
+
     use super::*;
+
+    #[test]
+    fn the_text_is_counted_by_everybody_who_holds_it() {
+        let machine = Machine::new(1, None);
+        let needs = |bytes| {
+            let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 9, 2);
+            manifest.data.bytes = bytes;
+            let one = [following(&manifest, 1), hosting(&manifest, 1), replaying(&manifest, 1)];
+            one.into_iter().chain([contributing(&manifest, &machine)]).collect::<Vec<_>>()
+        };
+        for (small, large) in needs(0).into_iter().zip(needs(2 << 30)) {
+            // With a tree of two hashes for each 4,096 bytes.
+            assert_eq!(large.bytes() - small.bytes(), (2 << 30) + (2 << 30) / 64);
+            assert_eq!(large.beside_text().bytes(), small.beside_text().bytes());
+        }
+    }
 
     #[test]
     fn what_is_free_is_read() {
@@ -193,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_both_sizes_and_the_settings() {
-        let mut need = Need { model: 6 << 30, states: 1 << 40, contributions: 3, leaves: 200 << 30 };
+        let mut need = Need { model: 6 << 30, states: 1 << 40, contributions: 3, leaves: 200 << 30, text: 0 };
         assert_eq!(need.bytes(), (1230 << 30) + 3);
         within(need, None).unwrap();
         within(need, Some(need.bytes())).unwrap();
@@ -204,6 +238,10 @@ mod tests {
         );
         assert!(why.contains("training.leaf_windows") && !why.contains("model.*"), "{why}");
         assert!(why.contains("has 1.0 GiB left"), "{why}");
+        need.text = 1 << 40;
+        let why = within(need, Some(1 << 30)).unwrap_err().to_string();
+        assert!(why.contains("1024.0 GiB by the run's text"), "{why}");
+        assert_eq!(need.beside_text().bytes(), (1230 << 30) + 3);
         need.states = u64::MAX;
         if available().is_some() {
             let why = check(need).unwrap_err().to_string();

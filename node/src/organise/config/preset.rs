@@ -209,7 +209,7 @@ mod tests {
             .iter()
             .map(|preset| {
                 let manifest = manifest(*preset, 256);
-                let need = memory::contributing(&manifest, &Machine::new(1, None)).bytes();
+                let need = memory::contributing(&manifest, &Machine::new(1, None)).beside_text().bytes();
                 (preset.name(), manifest.model.parameters(), memory::shown(need))
             })
             .collect();
