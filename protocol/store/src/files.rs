@@ -9,6 +9,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
 
 use crate::error::{Result, StoreError};
+use crate::patience::patiently;
 
 /// Ending of files that are being written; leftovers with it are rubbish.
 pub(crate) const ASIDE: &str = ".tmp";
@@ -52,7 +53,7 @@ fn create_aside(path: &Path, care: Care) -> io::Result<(PathBuf, File)> {
     }
     loop {
         let aside = aside(path);
-        match options.open(&aside) {
+        match patiently(|| options.open(&aside)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => return Ok((aside, opened?)),
         }
@@ -86,7 +87,7 @@ pub(crate) fn sweep(directory: &Path) -> Result<()> {
 /// Makes renames within a directory survive a power failure.
 pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
     if cfg!(unix) {
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        let synced = patiently(|| File::open(directory)).and_then(|directory| directory.sync_all());
         return synced.map_err(|error| StoreError::io(directory, &error));
     }
     Ok(())
@@ -100,7 +101,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
 /// Names in a directory, sorted; none when it does not exist. Names that are not UTF-8 are left out.
 pub(crate) fn names(directory: &Path) -> Result<Vec<String>> {
     let failed = |error: io::Error| StoreError::io(directory, &error);
-    let entries = match fs::read_dir(directory) {
+    let entries = match patiently(|| fs::read_dir(directory)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };
@@ -114,7 +115,7 @@ pub(crate) fn names(directory: &Path) -> Result<Vec<String>> {
 
 /// All bytes of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| StoreError::io(path, &error))
+    patiently(|| fs::read(path)).map_err(|error| StoreError::io(path, &error))
 }
 
 /// Removes a file; one that is gone already is as good.

@@ -13,6 +13,7 @@ use muster_core::state::{Shard, ShardRoots, State, StateRoots};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, STATES};
+use crate::patience::patiently;
 use crate::rows::{RowFiles, Rows};
 use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
 
@@ -133,7 +134,7 @@ impl Home {
     pub fn load_state_and_rows(&self, round: Round, files: &RowFiles) -> Result<(State, Rows, StateRoots)> {
         let path = self.state_path(round);
         let io = |error: io::Error| StoreError::io(&path, &error).advise(ADVICE);
-        let mut file = File::open(&path).map_err(io)?;
+        let mut file = patiently(|| File::open(&path)).map_err(io)?;
         let bytes = file.metadata().map_err(io)?.len();
         let (header, begin) = read_header(&mut file, bytes, Vectors::All).map_err(io)?;
         if header.round != round {
@@ -205,7 +206,7 @@ pub enum Vectors {
 }
 
 fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoots)> {
-    let file = File::open(path).map_err(|error| StoreError::io(path, &error))?;
+    let file = patiently(|| File::open(path)).map_err(|error| StoreError::io(path, &error))?;
     let corrupt = |cause: &str| StoreError::corrupt(path, cause, ADVICE);
     let read = read_state(file, vectors);
     let (state, Header { round: of, roots, .. }) =

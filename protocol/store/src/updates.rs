@@ -19,6 +19,7 @@ use muster_core::state::{ShardStep, Update, real_bytes};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, UPDATES};
+use crate::patience::patiently;
 use crate::states::{ADVICE, rounds};
 use crate::vectors::{PIECE, damaged, read_reals};
 
@@ -217,7 +218,7 @@ pub(crate) struct AggregateFile<'a> {
 impl<'a> AggregateFile<'a> {
     pub(crate) fn open(directory: &Path, layout: &'a Layout, round: Round) -> Result<Self> {
         let path = update_path(directory, round);
-        let opened = File::open(&path).and_then(|mut file| {
+        let opened = patiently(|| File::open(&path)).and_then(|mut file| {
             let (head, begin) = read_head(&mut file, layout, round)?;
             Ok((file, head, begin))
         });
