@@ -37,6 +37,7 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
+use muster_net::shares::Turns;
 use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
@@ -58,7 +59,7 @@ use listen::Listening;
 use presence::Connections;
 use recover::{Recovered, recover};
 use report::Reporter;
-use server::Server;
+use server::{MAKERS, Server};
 
 /// What the line begins with that says where a browser sees the run.
 pub const PAGE: &str = "the run as web pages: ";
@@ -147,7 +148,7 @@ fn assemble(
     let results = Results::new(layout.clone()).with_disk(home.clone());
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
-    let presence = Arc::new(Connections::default());
+    let presence = Arc::new(Connections::new(&ledger));
     let (stop, stopped) = watch::channel(false);
     let replica = Arc::new(Mutex::new(replica));
     let offers = offers(&home, &replica, &ledger)?;
@@ -177,6 +178,7 @@ fn assemble(
         presence: presence.clone(),
         driver: sender.clone(),
         offers,
+        turns: Turns::new(MAKERS),
     };
     let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),

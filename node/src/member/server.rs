@@ -6,9 +6,11 @@ use std::time::Duration;
 use muster_core::codec::{decode, encode};
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
+use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
 use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::Identity;
 use muster_net::serve::{Handler, Unanswered};
+use muster_net::shares::{Role, Turns};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
@@ -20,6 +22,14 @@ use crate::intake::{Intake, gathered};
 
 /// How long a request may wait for this member to see what the asker has seen.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Rounds that a sender may be ahead of this member.
+const AHEAD: u32 = 1;
+/// Results that are read for members at once.
+pub(super) const READERS: usize = 2;
+/// Requests that ask for something are no longer than this.
+const ASKING_BYTES: usize = 8 << 10;
+/// Answers to what brings something are no longer than this.
+const SHORT_BYTES: usize = 1 << 10;
 
 /// Shared by the server and the member's own tasks.
 pub(super) struct NodeContext {
@@ -32,15 +42,37 @@ pub(super) struct NodeContext {
     pub(super) stopwatch: Arc<Stopwatch>,
     pub(super) calls: Calls,
     pub(super) pieces: Pieces,
+    pub(super) turns: Turns,
 }
 
 impl Handler for NodeContext {
+    fn role(&self, peer: &MemberId) -> Role {
+        let ledger = self.ledger.borrow();
+        let is_member = ledger.member(peer).is_some() && !ledger.is_banned(peer);
+        if is_member || *peer == ledger.manifest().steward { Role::Member } else { Role::Stranger }
+    }
+
+    async fn ready(&self, request: &[u8]) -> usize {
+        // What is longer brings something, and is answered in a few words; but a call may be long, too.
+        match (request.len() <= ASKING_BYTES).then(|| decode::<Request>(request)) {
+            Some(Ok(Request::PutBlocks(_))) => SHORT_BYTES,
+            Some(Err(_)) => SHORT_BYTES,
+            None if request.len() > STRANGER_BYTES => SHORT_BYTES,
+            _ => MESSAGE_BYTES,
+        }
+    }
+
     async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
-        let request: Request = decode(&request)?;
-        let response = match request {
+        let decoded: Request = decode(&request)?;
+        // Blocks that wait for a round would be in memory twice.
+        drop(request);
+        let response = match decoded {
             Request::PutBlocks(put) => self.put(peer, put).await?,
             Request::ResultBlocks(query) => {
-                self.results.answer(&query).ok_or_else(|| absent("these results"))?
+                let results = self.results.clone();
+                // CHAN-17: they may be on the disk, and whoever asks may be a stranger.
+                let read = self.turns.work(self.role(&peer), move || results.answer(&query)).await;
+                read.flatten().ok_or_else(|| absent("these results"))?
             }
             Request::InputBlocks(query) => self.inputs(peer, query).await?,
             // Whoever asks: newcomers are no members yet, and STATE-12 bounds what they get.
@@ -61,6 +93,7 @@ impl Handler for NodeContext {
 
 impl NodeContext {
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Unanswered> {
+        may_bring(&self.ledger.borrow(), &sender, put.round)?;
         let ledger = self.ledger_at(put.round, put.attempt).await?;
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
         if !self.conduct.takes_in(put.round, &sender) {
@@ -111,6 +144,24 @@ impl NodeContext {
             None => self.intake.clone().answer(query, commitment.commit.root).await,
         };
         answer.map_err(|reject| Unanswered::Refused(reject.to_string()))
+    }
+}
+
+/// CHAN-16: whether a sender may bring blocks of a round, before they wait for it. Blocks are as long as messages may be, and
+/// keys cost nothing.
+fn may_bring(ledger: &Ledger, sender: &MemberId, round: Round) -> Result<(), Unanswered> {
+    let refused = |why: &str| Err(Unanswered::Refused(why.into()));
+    if ledger.member(sender).is_none() || ledger.is_banned(sender) {
+        return refused("blocks are brought by members");
+    }
+    match ledger.round(round) {
+        Some(view) if view.slot_of(sender).is_none() => refused("this member has no seat in the round"),
+        Some(_) => Ok(()),
+        None if round.0 > ledger.next_round().0.saturating_add(AHEAD) => {
+            refused("this round is still to come")
+        }
+        None if round < ledger.next_round() => Err(absent("this round")),
+        None => Ok(()),
     }
 }
 
@@ -180,6 +231,7 @@ mod tests {
             own: Own::new(2),
             results: Results::new(layout),
             stopwatch: Arc::default(),
+            turns: Turns::new(1),
         };
         let blocks = List::new(vec![Block(0)]).unwrap();
         let query = InputQuery { round: Round(0), member: me, blocks };

@@ -22,6 +22,7 @@ use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
+use muster_net::shares::Turns;
 use muster_replica::{
     Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset, measure_held_out,
 };
@@ -40,7 +41,7 @@ use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
 use super::pieces::Pieces;
 use super::report::ResultFile;
-use super::server::NodeContext;
+use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
@@ -169,6 +170,7 @@ impl Session {
             stopwatch,
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
             pieces: pieces(&home, &conduct, &follower)?,
+            turns: Turns::new(READERS),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);

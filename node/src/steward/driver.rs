@@ -254,6 +254,7 @@ impl StewardDriver {
         if let Some(gossip) = &self.gossip {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
         }
+        self.presence.sealed(&record.body);
         self.board.seal(signed);
         match record.body {
             Body::Freeze(_) => self.report.reached("freeze"),
