@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::codec::{decode, encode};
+use muster_core::error::Reject;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
@@ -12,6 +13,7 @@ use muster_core::sign::Identity;
 use muster_net::serve::{Handler, Unanswered};
 use muster_net::shares::{Role, Turns};
 use muster_replica::{Results, Stopwatch};
+use muster_roles::keeper::Wanted;
 use tokio::sync::watch;
 
 use super::calls::Calls;
@@ -124,12 +126,7 @@ impl NodeContext {
     /// nothing, and each request reads the disk.
     async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Unanswered> {
         let ledger = self.ledger.borrow().clone();
-        if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {
-            return Err(Unanswered::Refused("blocks are for members".into()));
-        }
-        let view = ledger.round(query.round).ok_or_else(|| absent("this round"))?;
-        let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
-        let commitment = view.commitment(slot).ok_or_else(|| absent("a commitment of this member"))?;
+        let wanted = Wanted::by(&ledger, &peer, &query).map_err(refused)?;
         let own = query.member == self.identity.id();
         if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
             return Err(absent("this contribution"));
@@ -140,29 +137,35 @@ impl NodeContext {
             tokio::time::sleep(pause).await;
         }
         let answer = match self.own.round(query.round).filter(|_| own) {
-            Some(contribution) => gathered(&query.blocks, |block| contribution.block(ledger.layout(), block)),
-            None => self.intake.clone().answer(query, commitment.commit.root).await,
+            Some(contribution) => {
+                let give =
+                    move || gathered(&query.blocks, |block| contribution.block(ledger.layout(), block));
+                self.intake.in_turn(peer, wanted, give).await
+            }
+            None => self.intake.clone().answer(peer, query, wanted).await,
         };
-        answer.map_err(|reject| Unanswered::Refused(reject.to_string()))
+        answer.map_err(refused)
     }
 }
 
 /// CHAN-16: whether a sender may bring blocks of a round, before they wait for it. Blocks are as long as messages may be, and
 /// keys cost nothing.
 fn may_bring(ledger: &Ledger, sender: &MemberId, round: Round) -> Result<(), Unanswered> {
-    let refused = |why: &str| Err(Unanswered::Refused(why.into()));
+    let unfit = |why: &str| Err(Unanswered::Refused(why.into()));
     if ledger.member(sender).is_none() || ledger.is_banned(sender) {
-        return refused("blocks are brought by members");
+        return unfit("blocks are brought by members");
     }
     match ledger.round(round) {
-        Some(view) if view.slot_of(sender).is_none() => refused("this member has no seat in the round"),
+        Some(view) if view.slot_of(sender).is_none() => unfit("this member has no seat in the round"),
         Some(_) => Ok(()),
-        None if round.0 > ledger.next_round().0.saturating_add(AHEAD) => {
-            refused("this round is still to come")
-        }
+        None if round.0 > ledger.next_round().0.saturating_add(AHEAD) => unfit("this round is still to come"),
         None if round < ledger.next_round() => Err(absent("this round")),
         None => Ok(()),
     }
+}
+
+fn refused(reject: Reject) -> Unanswered {
+    Unanswered::Refused(reject.to_string())
 }
 
 fn absent(what: &str) -> Unanswered {
@@ -237,7 +240,9 @@ mod tests {
         let query = InputQuery { round: Round(0), member: me, blocks };
         let refused = |peer| shared.inputs(peer, query.clone());
         // CHAN-10: blocks are not public, and whoever is no member or steward does not get so far as to be looked up.
-        assert_eq!(refused(stranger).await, Err(Unanswered::Refused("blocks are for members".into())));
-        assert_eq!(refused(steward).await, Err(absent("this round")));
+        let strange = Reject::NotEntitled("ask for blocks: they are for members");
+        assert_eq!(refused(stranger).await, Err(Unanswered::Refused(strange.to_string())));
+        let unknown = Reject::Stale("the round is not remembered");
+        assert_eq!(refused(steward).await, Err(Unanswered::Refused(unknown.to_string())));
     }
 }

@@ -350,6 +350,10 @@ impl Session {
             MembershipEnd::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
             MembershipEnd::Left => Ok(End::Left),
             MembershipEnd::Interrupted => Ok(End::Interrupted),
+            MembershipEnd::Elsewhere(addresses) => {
+                let there: Vec<&str> = addresses.iter().map(|address| &**address).collect();
+                Err(JoinError::Elsewhere(there.join(", ")))
+            }
             MembershipEnd::Convicted(evidence, why) => Err(self.follower.convict(&evidence, why).into()),
             MembershipEnd::Banned(ban) => {
                 let Ban { round, finding, accuser, evidence, .. } = *ban;

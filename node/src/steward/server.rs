@@ -12,8 +12,9 @@ use muster_net::shares::{Role, Turns};
 use muster_replica::{Asker, Offers, Results};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
+use super::asks::Asks;
 use super::board::Board;
 use super::driver::Inbound;
 use super::presence::Connections;
@@ -27,6 +28,7 @@ pub(super) struct Server {
     pub(super) results: Results,
     pub(super) presence: Arc<Connections>,
     pub(super) driver: mpsc::Sender<Inbound>,
+    pub(super) asks: Arc<Asks>,
     pub(super) offers: Arc<Offers>,
     pub(super) turns: Turns,
 }
@@ -135,9 +137,7 @@ impl Server {
     }
 
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
-        let (answer, answered) = oneshot::channel();
-        let asked = Inbound::Ask { peer, request: Box::new(request), answer };
-        self.driver.send(asked).await.map_err(|_| Unanswered::Stopping)?;
+        let answered = self.asks.put(peer, request).await.ok_or(Unanswered::Stopping)?;
         answered.await.map_err(|_| Unanswered::Stopping)
     }
 }
