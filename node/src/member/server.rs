@@ -201,14 +201,13 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_stranger_has_nothing_read_from_the_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let [me, steward, stranger] = [1, 2, 3].map(|name| MemberId([name; 32]));
+    /// A member of a run that nobody has joined yet, and its steward.
+    fn context(folder: &std::path::Path) -> (NodeContext, [MemberId; 2]) {
+        let [me, steward] = [1, 2].map(|name| MemberId([name; 32]));
         let text = |name: &str| {
             vec![Ok(SourceText { name: name.into(), bytes: "to muster is to gather. ".repeat(40).into() })]
         };
-        let corpus = folder.path().join("corpus");
+        let corpus = folder.join("corpus");
         let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
         let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
         let makers = Makers { organiser: me, steward, nonce: [0; 16] };
@@ -216,7 +215,7 @@ mod tests {
             Settings::parse("run.toml".as_ref(), "[model]\nwidth = 8\nlayers = 1\nhidden = 12\n").unwrap();
         let ledger = Ledger::new(Arc::new(settings.manifest(&makers, data).unwrap()));
         let layout = ledger.layout().clone();
-        let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
+        let home = Arc::new(Home::open(&folder.join("home")).unwrap());
         let failed = tokio::sync::mpsc::channel(1).0;
         let identity = Arc::new(Identity::from_secret(&[1; 32]));
         let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
@@ -224,7 +223,7 @@ mod tests {
         let replica = Replica::genesis(manifest.clone(), dataset, 1, None).unwrap();
         let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
-        let shared = NodeContext {
+        let context = NodeContext {
             identity,
             calls,
             pieces: Pieces::new(offers, Arc::new(HonestNode)),
@@ -236,6 +235,14 @@ mod tests {
             stopwatch: Arc::default(),
             turns: Turns::new(1),
         };
+        (context, [me, steward])
+    }
+
+    #[tokio::test]
+    async fn a_stranger_has_nothing_read_from_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [me, steward]) = context(folder.path());
+        let stranger = MemberId([3; 32]);
         let blocks = List::new(vec![Block(0)]).unwrap();
         let query = InputQuery { round: Round(0), member: me, blocks };
         let refused = |peer| shared.inputs(peer, query.clone());
@@ -244,5 +251,17 @@ mod tests {
         assert_eq!(refused(stranger).await, Err(Unanswered::Refused(strange.to_string())));
         let unknown = Reject::Stale("the round is not remembered");
         assert_eq!(refused(steward).await, Err(Unanswered::Refused(unknown.to_string())));
+    }
+
+    #[tokio::test]
+    async fn chan_16_blocks_wait_for_no_round_before_it_is_known_that_their_sender_may_bring_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [_, steward]) = context(folder.path());
+        for sender in [steward, MemberId([3; 32])] {
+            let put = PutBlocks { round: Round(7), attempt: 0, blocks: List::default() };
+            // Else they would be in memory for ten seconds, whoever sends them.
+            let refused = shared.put(sender, put).await;
+            assert_eq!(refused, Err(Unanswered::Refused("blocks are brought by members".into())));
+        }
     }
 }
