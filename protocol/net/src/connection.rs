@@ -342,7 +342,8 @@ async fn dial_handshake(
     endpoint: &Endpoint,
     expected: Option<MemberId>,
 ) -> Result<Established, Cause> {
-    let (dialler, first) = Dialler::start(&*endpoint.credentials()?, fastest_suite(), expected, random()?);
+    let credentials = endpoint.credentials()?;
+    let (dialler, first) = Dialler::start(&credentials, fastest_suite(), expected, random()?);
     // A listener without a place closes at once, and so this may fail before its word is read.
     let written = stream.write_all(&first).await;
     let mut second = [0; SECOND_BYTES];
@@ -364,7 +365,8 @@ async fn answer_handshake(stream: &mut TcpStream, endpoint: &Endpoint) -> Result
     stream.set_nodelay(true)?;
     let mut first = [0; FIRST_BYTES];
     stream.read_exact(&mut first).await?;
-    let (answerer, second) = Answerer::start(&*endpoint.credentials()?, &first, random()?)?;
+    let credentials = endpoint.credentials()?;
+    let (answerer, second) = Answerer::start(&credentials, &first, random()?)?;
     stream.write_all(&second).await?;
     let mut third = [0; THIRD_BYTES];
     stream.read_exact(&mut third).await?;

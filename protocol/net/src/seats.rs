@@ -146,11 +146,7 @@ impl Seats {
     pub(crate) fn relieve(&self) -> bool {
         let mut table = self.lock();
         // Whatever they do: what a member, or the disk, needs goes first.
-        let oldest = |table: &Table, of: fn(&Taken) -> bool| {
-            let mine = table.seats.iter().filter(|(_, taken)| of(taken));
-            mine.min_by_key(|(_, taken)| taken.since).map(|(number, _)| *number)
-        };
-        let number = oldest(&*table, Taken::is_stranger).or_else(|| oldest(&*table, Taken::is_unknown));
+        let number = table.oldest(Taken::is_stranger).or_else(|| table.oldest(Taken::is_unknown));
         number.is_some_and(|number| table.clear(number))
     }
 
@@ -213,6 +209,11 @@ impl Seats {
 impl Table {
     fn count(&self, of: impl Fn(&Taken) -> bool) -> usize {
         self.seats.values().filter(|taken| of(taken)).count()
+    }
+
+    fn oldest(&self, of: impl Fn(&Taken) -> bool) -> Option<u64> {
+        let these = self.seats.iter().filter(|(_, taken)| of(taken));
+        these.min_by_key(|(_, taken)| taken.since).map(|(number, _)| *number)
     }
 
     /// The source that has most seats of this kind.
