@@ -173,6 +173,11 @@ impl World {
                 StewardEffect::Store(question, ..) => {
                     self.machine.handle(now, StewardInput::Stored(question, Ok(None)))
                 }
+                StewardEffect::CheckDelivery(question, claimed) => {
+                    let shown = Box::new(claimed.check());
+                    self.machine.handle(now, StewardInput::DeliveryChecked(question, shown));
+                }
+                StewardEffect::Read(question, ..) => self.machine.handle(now, StewardInput::Served(question)),
                 StewardEffect::KeepParts { parts, .. } => {
                     self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
                 }
@@ -182,8 +187,7 @@ impl World {
                 StewardEffect::GoBack(_) => panic!("this run never goes back"),
                 StewardEffect::Halt(why) => panic!("{why}"),
                 StewardEffect::Post(notice) => self.board.push(notice),
-                StewardEffect::Read(..)
-                | StewardEffect::Prefetch(_)
+                StewardEffect::Prefetch(_)
                 | StewardEffect::KeepEvidence(..)
                 | StewardEffect::Archive
                 | StewardEffect::Tell(_) => {}

@@ -18,17 +18,23 @@ use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Response};
-use muster_roles::keeper::Delivery;
+use muster_roles::keeper::{Delivery, Wanted};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use horizon::horizon;
 use quota::Quota;
 use shelf::{Blocks, Proved, Shelf};
 
-/// Answers that are read at once; more of them wait, and hold up nothing else.
-const READERS: usize = 2;
+use crate::shares::{Places, Rank};
+
+/// Answers that are read at once, one for each member; more of them wait, and hold up nothing else.
+const READERS: usize = 4;
+/// Those of them that only the open round has.
+const RESERVED: usize = 1;
+/// Bytes of the open round's blocks in memory that others should have taken; the rest is on the disk alone.
+const RELAYED_BYTES: usize = 256 << 20;
 /// Label of the first piece of what others should have taken, behind those of all parts.
 const RELAYED: u16 = limits::PARTS as u16;
 
@@ -40,8 +46,18 @@ pub(crate) struct Intake {
     shelf: Arc<Shelf>,
     held: Mutex<Held>,
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
-    readers: Arc<Semaphore>,
+    open: Mutex<Open>,
+    readers: Arc<Places>,
     quota: Quota,
+}
+
+/// Blocks of the open round that others should have taken, as far as they have room in memory: whoever reduces their parts
+/// asks for them at once, and should not wait for the disk.
+#[derive(Default)]
+struct Open {
+    round: Round,
+    blocks: BTreeMap<(MemberId, Block), BlockData>,
+    bytes: usize,
 }
 
 /// The blocks of a member that are on the disk although others should have taken them.
@@ -55,9 +71,9 @@ impl Intake {
     /// An empty intake over a disk; `failed` is told when writing fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
-        let readers = Arc::new(Semaphore::new(READERS));
-        let (held, relayed, quota) = (Mutex::default(), Mutex::default(), Quota::unlimited());
-        Self { layout, shelf, held, relayed, readers, quota }
+        let (held, relayed, open) = Default::default();
+        let (readers, quota) = (Places::new(READERS, RESERVED), Quota::unlimited());
+        Self { layout, shelf, held, relayed, open, readers, quota }
     }
 
     /// Takes blocks of one part from their author. Returns the receipt to sign once every block of the part is held.
@@ -114,8 +130,8 @@ impl Intake {
         if left { Ok(()) } else { Err(Reject::Rule("this keeper has no more room for others' blocks")) }
     }
 
-    /// ROUND-24: what others should have taken goes to the disk as it comes, each block once, and nothing of it stays in
-    /// memory: it may be half of what all members send. Whether the part is whole.
+    /// ROUND-24: what others should have taken goes to the disk as it comes, each block once, and some of it stays in memory
+    /// as well while the round is open: it may be half of what all members send. Whether the part is whole.
     fn relay(
         &self,
         round: Round,
@@ -149,7 +165,18 @@ impl Intake {
             own.next = label.checked_add(1);
             own.blocks.extend(data.iter().map(|data| data.block));
         }
-        Ok(plan.iter().all(|block| own.blocks.contains(block)))
+        let whole = plan.iter().all(|block| own.blocks.contains(block));
+        drop(relayed);
+        lock(&self.open).add(round, sender, data);
+        Ok(whole)
+    }
+
+    /// A round is over: nobody waits for its blocks any more.
+    pub(crate) fn over(&self, round: Round) {
+        let mut open = lock(&self.open);
+        if open.round <= round {
+            *open = Open::default();
+        }
     }
 
     /// How much of the disk what others send may still take.
@@ -162,21 +189,57 @@ impl Intake {
         &self.shelf
     }
 
-    /// Answers a request for blocks of the contribution with this root. Blocks that are not in memory are read in a task.
+    /// Answers a request of `from` for blocks. They are read in a task, when it is the turn of whoever asks.
     ///
     /// # Errors
     /// As [`gathered`].
-    pub(crate) async fn answer(self: Arc<Self>, query: InputQuery, root: Digest) -> Result<Response, Reject> {
-        let stopping = Reject::Stale("this keeper is stopping");
-        // Before the thread is taken: requests for old rounds must not take all threads that block.
-        let Ok(turn) = self.readers.clone().acquire_owned().await else { return Err(stopping) };
-        let read = tokio::task::spawn_blocking(move || {
-            // Until it is read, also where nobody waits for it any more.
-            let _turn = turn;
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        from: MemberId,
+        query: InputQuery,
+        wanted: Wanted,
+    ) -> Result<Response, Reject> {
+        let (keeper, root) = (self.clone(), wanted.root());
+        let read = move || {
             let (round, member) = (query.round, query.member);
-            gathered(&query.blocks, |block| Some(self.block(round, &member, &root, block)?.0.clone()))
+            // Held until the answer is whole: whatever others ask for meanwhile, it is read once.
+            let mut loaded = None;
+            gathered(&query.blocks, |block| {
+                keeper.in_memory(round, &member, block).or_else(|| {
+                    let loaded = loaded.get_or_insert_with(|| keeper.shelf.open(round, &member));
+                    Some(keeper.shelf.proved(loaded, &root, block)?.0.clone())
+                })
+            })
+        };
+        self.in_turn(from, wanted, read).await
+    }
+
+    /// Does the work of an answer to `from` in a task, once it is its turn.
+    ///
+    /// # Errors
+    /// What the work gives, or that this keeper is stopping.
+    pub(crate) async fn in_turn(
+        &self,
+        from: MemberId,
+        wanted: Wanted,
+        work: impl FnOnce() -> Result<Response, Reject> + Send + 'static,
+    ) -> Result<Response, Reject> {
+        let stopping = Reject::Stale("this keeper is stopping");
+        let rank = if matches!(wanted, Wanted::Now { .. }) { Rank::Round } else { Rank::Member };
+        // Before the thread is taken: requests for old rounds must not take all threads that block.
+        let Some(place) = self.readers.take(rank, from).await else { return Err(stopping) };
+        let work = tokio::task::spawn_blocking(move || {
+            // Until it is read, also where nobody waits for it any more.
+            let _place = place;
+            work()
         });
-        read.await.unwrap_or(Err(stopping))
+        work.await.unwrap_or(Err(stopping))
+    }
+
+    /// A block as its author sent it, from memory.
+    fn in_memory(&self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
+        held.map(|entry| entry.0.clone()).or_else(|| lock(&self.open).get(round, member, block))
     }
 
     /// One block with its integers, from memory or disk. May wait for the disk.
@@ -203,13 +266,33 @@ fn bytes(data: &BlockData) -> u64 {
     chunks.chain(proofs).fold(64, |bytes, length| bytes.saturating_add(length as u64))
 }
 
+impl Open {
+    fn add(&mut self, round: Round, sender: MemberId, blocks: Vec<BlockData>) {
+        if self.round < round {
+            *self = Self { round, ..Self::default() };
+        }
+        // What an earlier round still brings is for nobody who waits.
+        for data in blocks.into_iter().filter(|_| self.round == round) {
+            let bytes = data.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+            if self.bytes.saturating_add(bytes) <= RELAYED_BYTES {
+                self.bytes += bytes;
+                self.blocks.insert((sender, data.block), data);
+            }
+        }
+    }
+
+    fn get(&self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        self.blocks.get(&(*member, block)).filter(|_| self.round == round).cloned()
+    }
+}
+
 /// The blocks asked for, in one answer. It stops at the first block that no longer fits.
 ///
 /// # Errors
 /// [`Reject`] when one of them is unavailable, or they are more than an answer holds.
 pub(crate) fn gathered(
     blocks: &[Block],
-    one: impl Fn(Block) -> Option<BlockData>,
+    mut one: impl FnMut(Block) -> Option<BlockData>,
 ) -> Result<Response, Reject> {
     let (mut bytes, mut found) = (0, Vec::new());
     for block in blocks {
@@ -374,7 +457,7 @@ mod tests {
             assert!(intake.block(Round(round), &member, &tree.root(), Block(3)).is_none());
         }
         assert!(intake.lock().is_empty());
-        assert_eq!(intake.shelf.in_memory(), Some(((Round(19), member), 1)));
+        assert_eq!(intake.shelf.in_memory(), (8, Some(((Round(19), member), 1))));
     }
 
     #[test]
@@ -445,6 +528,47 @@ mod tests {
         assert!(gathered(&[data.block], |_| None).is_err());
     }
 
+    /// One member, or several, ask for as many old blocks as they like over as many connections: who reduces a part of the open
+    /// round waits for nobody, and each contribution is read once.
+    #[test]
+    fn round_35_a_flood_of_old_blocks_leaves_what_the_round_waits_for_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let intake = Arc::new(intake);
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let member = |name: u8| MemberId([name; 32]);
+        for name in 1..4 {
+            let block = tree.block(&layout, &q, Block(2)).unwrap();
+            home.save_contribution(Round(5), &member(name), 0, &[block]).unwrap();
+        }
+        // Taken for the open round from somebody whose aggregator did not.
+        let relayed = tree.block(&layout, &q, Block(1)).unwrap();
+        intake.relay(Round(9), member(4), &[Block(1)], vec![relayed.clone()]).unwrap();
+        let root = tree.root();
+        let ask = |from: u8, round: u32, of: u8, wanted| {
+            let blocks = List::new(vec![Block(if of == 4 { 1 } else { 2 })]).unwrap();
+            let query = InputQuery { round: Round(round), member: member(of), blocks };
+            intake.clone().answer(member(from), query, wanted)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let hangs = intake.shelf.hang();
+        let later = Wanted::Later { root };
+        let floods: Vec<_> =
+            (0..400).map(|n| runtime.spawn(ask(10 + (n % 4) as u8, 5, 1 + (n % 3) as u8, later))).collect();
+        let answer = runtime.block_on(ask(20, 9, 4, Wanted::Now { root, most: 1 }));
+        assert_eq!(answer, Ok(Response::Blocks(List::new(vec![relayed]).unwrap())));
+        assert!(floods.iter().all(|flood| !flood.is_finished()));
+        drop(hangs);
+        for flood in floods {
+            assert!(matches!(runtime.block_on(flood).unwrap(), Ok(Response::Blocks(_))));
+        }
+        assert_eq!(intake.shelf.in_memory().0, 3, "each was read once, and is still there");
+        // The round is over, and nothing of it stays in memory.
+        intake.over(Round(9));
+        assert!(intake.in_memory(Round(9), &member(4), Block(1)).is_none());
+    }
+
     #[test]
     fn answers_are_read_a_few_at_a_time_beside_who_asks() {
         let folder = tempfile::tempdir().unwrap();
@@ -454,22 +578,22 @@ mod tests {
         let tree = Commitment::new(&layout, &q);
         let block = tree.block(&layout, &q, Block(2)).unwrap();
         home.save_contribution(Round(5), &member, 0, std::slice::from_ref(&block)).unwrap();
-        let ask = || {
+        let ask = |name: u8| {
             let query = InputQuery { round: Round(5), member, blocks: List::new(vec![Block(2)]).unwrap() };
-            intake.clone().answer(query, tree.root())
+            intake.clone().answer(MemberId([name; 32]), query, Wanted::Later { root: tree.root() })
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         // A disk that hangs: the one thread of this runtime goes on.
         let hangs = intake.shelf.hang();
-        let asked: Vec<_> = (0..5).map(|_| runtime.spawn(ask())).collect();
+        let asked: Vec<_> = (0..6).map(|name| runtime.spawn(ask(name))).collect();
         runtime.block_on(async {
-            while intake.readers.available_permits() > 0 {
+            while intake.readers.there() > RESERVED {
                 tokio::task::yield_now().await;
             }
             asked[0].abort();
             tokio::task::yield_now().await;
         });
-        assert_eq!(intake.readers.available_permits(), 0, "it is still being read for nobody");
+        assert_eq!(intake.readers.there(), RESERVED, "it is still being read for nobody");
         assert!(asked[1..].iter().all(|asked| !asked.is_finished()));
         drop(hangs);
         let given = Ok(Response::Blocks(List::new(vec![block]).unwrap()));

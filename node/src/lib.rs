@@ -13,6 +13,7 @@ pub mod organise;
 pub mod progress;
 #[cfg(feature = "rehearse")]
 pub mod rehearse;
+mod shares;
 pub mod show;
 pub mod steward;
 

@@ -96,6 +96,8 @@ pub enum JoinError {
     },
     /// The steward refused something, in its words.
     Refused(String),
+    /// Another machine runs with this member's key, and is there.
+    Elsewhere(String),
     /// The membership ended before, in these words, and cannot continue.
     Over(&'static str),
     /// Something is wrong with this machine: what, and what to do about it.
@@ -120,6 +122,12 @@ impl fmt::Display for JoinError {
                 )
             }
             Self::Refused(why) => write!(f, "the steward refused: {why}"),
+            Self::Elsewhere(there) => write!(
+                f,
+                "another machine runs with this member's key and says that it is at {there}: together they would lose the \
+                 work of both, so this one stops. Stop one of the two; a second machine joins with a --data-dir and an \
+                 invitation of its own, never with a copy"
+            ),
             Self::Over(how) => {
                 write!(f, "this member {how}; with another --data-dir you can join as a new one")
             }
@@ -168,6 +176,7 @@ impl From<JoinError> for Failure {
             JoinError::Banned { .. }
             | JoinError::Refused(_)
             | JoinError::Over(_)
+            | JoinError::Elsewhere(_)
             | JoinError::Manifest(_) => Exit::Negative,
             JoinError::Environment(_) | JoinError::Unreliable(_) | JoinError::Store(_) => Exit::Environment,
         };

@@ -1,12 +1,15 @@
 //! The steward: hosts a run's folder. It admits members, freezes rounds, applies and seals outcomes, examines
 //! accusations, and serves whoever follows.
 //!
-//! A machine decides ([`muster_roles::steward`]), and one task drives it (`driver`); a server answers bulk requests beside
+//! A machine decides ([`muster_roles::steward`]), and one thread drives it (`driver`); a server answers bulk requests beside
 //! it. What was sealed is in the journal before anybody sees it, and what members have said is kept until a record holds it,
 //! so that a killed steward goes on without a fork.
 
+mod apart;
 mod apply;
+mod asks;
 mod board;
+mod clock;
 mod court;
 mod driver;
 mod exhibits;
@@ -27,7 +30,6 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use muster_core::ids::{Round, RunId};
 use muster_core::ledger::Ledger;
@@ -37,10 +39,12 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
+use muster_net::shares::Turns;
 use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -50,15 +54,18 @@ pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
+use crate::shares::Places;
+use asks::Asks;
 use board::Board;
+use clock::Clock;
 use court::{Court, HOARD, SHOWING};
-use driver::{Inbound, QUEUE, Questions, StewardDriver, StopHearings};
+use driver::{Inbound, QUEUE, Questions, StewardDriver, StopHearings, WORK};
 use inbox::Inbox;
 use listen::Listening;
 use presence::Connections;
 use recover::{Recovered, recover};
 use report::Reporter;
-use server::Server;
+use server::{MAKERS, Server};
 
 /// What the line begins with that says where a browser sees the run.
 pub const PAGE: &str = "the run as web pages: ";
@@ -125,7 +132,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     if let Some(shown) = driver.shown.as_mut().filter(|_| options.show.board) {
         shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
     }
-    let ending = driver.run().await;
+    let ending = apart::run(driver).await;
     drop(stop);
     servers.shutdown().await;
     ending
@@ -147,7 +154,7 @@ fn assemble(
     let results = Results::new(layout.clone()).with_disk(home.clone());
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
-    let presence = Arc::new(Connections::default());
+    let presence = Arc::new(Connections::new(&ledger));
     let (stop, stopped) = watch::channel(false);
     let replica = Arc::new(Mutex::new(replica));
     let offers = offers(&home, &replica, &ledger)?;
@@ -168,6 +175,7 @@ fn assemble(
         stopped,
     });
     let (sender, queue) = mpsc::channel(QUEUE);
+    let asks = Asks::new(&ledger);
     let server = Server {
         manifest: court.manifest.clone(),
         dataset: court.dataset.clone(),
@@ -176,7 +184,9 @@ fn assemble(
         results: results.clone(),
         presence: presence.clone(),
         driver: sender.clone(),
+        asks: asks.clone(),
         offers,
+        turns: Turns::new(MAKERS),
     };
     let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
@@ -186,15 +196,19 @@ fn assemble(
         court,
         results,
         intake,
+        work: Places::new(WORK, 0),
+        view: None,
         presence,
         inbox,
         report,
         gossip: None,
         shown: None,
         failures,
+        asks,
         queue,
         sender,
-        began: Instant::now(),
+        tasks: Handle::current(),
+        clock: Clock::start(),
         questions: Questions::default(),
         connected: BTreeSet::new(),
         _stop: StopHearings(stop),

@@ -321,7 +321,8 @@ pub(super) struct HostArguments {
     /// The address that others dial, if not the one listened on. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) advertise: Vec<String>,
-    /// Most connections at once from one address, on each port. Members behind one router share it; each needs about three.
+    /// Most connections at once from one address that are not those of members. Newcomers behind one router share it; each needs
+    /// about three.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
     pub(super) per_address: u16,
     /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.

@@ -1,7 +1,7 @@
 //! Contributions on a keeper's disk: whole parts, and pieces of parts that others should have taken.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
@@ -19,11 +19,20 @@ pub(crate) type Proved = Arc<(BlockData, Vec<i32>)>;
 /// Blocks of one contribution.
 pub(super) type Blocks = BTreeMap<Block, Proved>;
 
-/// What was read of a contribution.
-struct Loaded {
-    name: (Round, MemberId),
-    /// None while it is being read.
-    blocks: Option<Blocks>,
+/// Contributions in memory that were read; more of them go as they are read, except what somebody is using.
+const LOADED: usize = 8;
+/// Bytes of these at most, beside the last one.
+const LOADED_BYTES: usize = 64 << 20;
+
+/// What the disk has of a contribution, once it is read; each block is proved when it is wanted.
+#[derive(Default)]
+pub(super) struct Loaded(OnceLock<BTreeMap<Block, Vec<BlockData>>>);
+
+impl Loaded {
+    fn bytes(&self) -> usize {
+        let blocks = self.0.get().into_iter().flat_map(BTreeMap::values).flatten();
+        blocks.flat_map(|data| data.chunks.iter()).map(|chunk| chunk.len()).sum()
+    }
 }
 
 /// Contributions on the disk.
@@ -34,18 +43,28 @@ pub(crate) struct Shelf {
     failed: mpsc::Sender<StoreError>,
     /// Whole parts of the last rounds that are written, or about to be.
     kept: Mutex<BTreeSet<(Round, MemberId, Part)>>,
-    /// Held while something is read: one thing at a time.
-    reading: Mutex<()>,
-    /// The contribution last read, and no more: whoever asks for old rounds must not fill the memory. It answers for the
-    /// disk, also of what is not there, until something is written of it.
-    loaded: Mutex<Option<Loaded>>,
+    /// The contributions last read, the newest at the end: a few more than are read at once, so that readers do not have
+    /// each other's read again, and no more, so that whoever asks for old rounds does not fill the memory. They answer for
+    /// the disk, also of what is not there, until something is written of them.
+    loaded: Mutex<VecDeque<((Round, MemberId), Arc<Loaded>)>>,
+    /// Held while the disk hangs.
+    #[cfg(test)]
+    hanging: Mutex<()>,
 }
 
 impl Shelf {
     /// A shelf over a disk; `failed` is told when writing fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
-        let (kept, reading, loaded) = Default::default();
-        Self { layout, home, failed, kept, reading, loaded }
+        let (kept, loaded) = Default::default();
+        Self {
+            layout,
+            home,
+            failed,
+            kept,
+            loaded,
+            #[cfg(test)]
+            hanging: Mutex::default(),
+        }
     }
 
     /// Reports a failure, unless one was reported before.
@@ -73,7 +92,7 @@ impl Shelf {
         blocks: &[BlockData],
     ) -> Result<(), StoreError> {
         let saved = self.home.save_contribution(round, member, label, blocks);
-        self.loaded().take_if(|loaded| loaded.name == (round, *member));
+        self.loaded().retain(|(name, _)| *name != (round, *member));
         saved
     }
 
@@ -117,54 +136,70 @@ impl Shelf {
     ) -> Option<Proved> {
         // A block of no layout would have the whole contribution read for nothing.
         self.layout.block(block)?;
-        if let Some(answer) = self.known(round, member, block) {
-            return answer;
-        }
-        let _reading = lock(&self.reading);
-        // Somebody may have read it while this one waited.
-        if let Some(answer) = self.known(round, member, block) {
-            return answer;
-        }
-        *self.loaded() = Some(Loaded { name: (round, *member), blocks: None });
-        let blocks = self.read(round, member, root);
-        let found = blocks.as_ref().and_then(|blocks| blocks.get(&block).cloned());
-        // Gone where something was written meanwhile.
-        if let Some(loaded) = &mut *self.loaded() {
-            loaded.blocks = blocks;
-        }
-        found
+        self.proved(&self.open(round, member), root, block)
     }
 
-    /// Whether a block was among those read, and the block if so; `None` if this contribution was not read.
-    fn known(&self, round: Round, member: &MemberId, block: Block) -> Option<Option<Proved>> {
-        let loaded = self.loaded();
-        let blocks = loaded.as_ref().filter(|loaded| loaded.name == (round, *member))?.blocks.as_ref()?;
-        Some(blocks.get(&block).cloned())
-    }
-
-    /// All blocks of a contribution that prove themselves; `None` when the disk fails.
-    fn read(&self, round: Round, member: &MemberId, root: &Digest) -> Option<Blocks> {
-        let kept = self.home.load_contribution(round, member).ok()?;
-        let open = |data: BlockData| {
-            let integers = open_block(&self.layout, root, &data).ok()?;
-            Some((data.block, Arc::new((data, integers))))
+    /// What the disk has of a contribution, for as long as somebody uses it. May wait for the disk.
+    pub(super) fn open(&self, round: Round, member: &MemberId) -> Arc<Loaded> {
+        let name = (round, *member);
+        let loaded = {
+            let mut all = self.loaded();
+            let known = all.iter().position(|(of, _)| *of == name).and_then(|index| all.remove(index));
+            let loaded = known.map(|(_, loaded)| loaded).unwrap_or_default();
+            all.push_back((name, loaded.clone()));
+            while all.len() > LOADED {
+                all.pop_front();
+            }
+            loaded
         };
-        Some(kept.into_iter().filter_map(open).collect())
+        // Outside the lock, and once for all who want it.
+        let new = loaded.0.get().is_none();
+        loaded.0.get_or_init(|| self.read(round, member));
+        if new {
+            let mut all = self.loaded();
+            let mut bytes: usize = all.iter().map(|(_, loaded)| loaded.bytes()).sum();
+            while bytes > LOADED_BYTES && all.len() > 1 {
+                bytes -= all.pop_front().map_or(0, |(_, loaded)| loaded.bytes());
+            }
+        }
+        loaded
     }
 
-    fn loaded(&self) -> MutexGuard<'_, Option<Loaded>> {
+    /// A block of what was read, proved against the commitment.
+    pub(super) fn proved(&self, loaded: &Loaded, root: &Digest, block: Block) -> Option<Proved> {
+        // Two pieces may hold it, and one of them be damaged.
+        let mut kept = loaded.0.get()?.get(&block)?.iter();
+        kept.find_map(|data| Some(Arc::new((data.clone(), open_block(&self.layout, root, data).ok()?))))
+    }
+
+    /// All blocks of a contribution; none when the disk fails.
+    fn read(&self, round: Round, member: &MemberId) -> BTreeMap<Block, Vec<BlockData>> {
+        #[cfg(test)]
+        drop(lock(&self.hanging));
+        let kept = self.home.load_contribution(round, member);
+        let kept = kept.inspect_err(|error| tracing::warn!("a contribution cannot be read: {error}"));
+        let mut blocks: BTreeMap<Block, Vec<BlockData>> = BTreeMap::new();
+        kept.unwrap_or_default()
+            .into_iter()
+            .for_each(|data| blocks.entry(data.block).or_default().push(data));
+        blocks
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, VecDeque<((Round, MemberId), Arc<Loaded>)>> {
         lock(&self.loaded)
     }
 
     /// A disk that gives nothing while the guard lives.
     #[cfg(test)]
     pub(super) fn hang(&self) -> MutexGuard<'_, ()> {
-        self.reading.lock().unwrap()
+        self.hanging.lock().unwrap()
     }
 
-    /// What is in memory: of which contribution, and how many blocks.
+    /// What is in memory: of how many contributions, and of the newest how many blocks.
     #[cfg(test)]
-    pub(super) fn in_memory(&self) -> Option<((Round, MemberId), usize)> {
-        self.loaded().as_ref().map(|loaded| (loaded.name, loaded.blocks.as_ref().map_or(0, BTreeMap::len)))
+    pub(super) fn in_memory(&self) -> (usize, Option<((Round, MemberId), usize)>) {
+        let loaded = self.loaded();
+        let newest = loaded.back().map(|(name, of)| (*name, of.0.get().map_or(0, BTreeMap::len)));
+        (loaded.len(), newest)
     }
 }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use muster_compute::Machine;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::enrol::Ticket;
+use muster_net::capacity::Capacity;
 use muster_replica::memory;
 
 use self::clock::Watch;
@@ -71,6 +72,7 @@ pub async fn doctor(options: &DoctorOptions) -> Outcome<Examination> {
     let mut findings =
         vec![resources::arithmetic(&options.machine, profile), resources::threads(&options.machine)];
     findings.push(memory(options, known.as_ref())?);
+    findings.push(resources::descriptors(Capacity::of_process()));
     // The text of settings alone is made up.
     let settings = matches!(&options.run, ExaminedRun::At(path) if !path.is_dir());
     findings.push(resources::space(&options.data_dir, known.as_ref().filter(|_| !settings)));
@@ -135,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn every_part_of_the_machine_has_a_line() {
         let text = doctor(&options(ExaminedRun::Any)).await.unwrap().text();
-        for subject in ["arithmetic", "threads", "memory", "disk", "port", "clock", "libtorch"] {
+        for subject in ["arithmetic", "threads", "memory", "files", "disk", "port", "clock", "libtorch"] {
             assert!(text.lines().any(|line| line.starts_with(subject)), "{subject}: {text}");
         }
         assert!(text.contains("a node of the default settings"), "{text}");

@@ -8,7 +8,7 @@ use muster_core::assign::PartPlan;
 use muster_core::codec::List;
 use muster_core::contribution::Assembly;
 use muster_core::ids::{Block, Digest, Slot};
-use muster_core::ledger::{Ledger, RoundView};
+use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::round::{Bitmap, Receipt};
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::reduction::{Reduced, SealedInputs, reduce};
@@ -20,6 +20,9 @@ use super::conduct::{AggregatorView, NodeConduct};
 use super::own::Contribution;
 use super::server::NodeContext;
 use super::tell::Uplink;
+
+/// How long after a try an aggregator asks again for inputs that it lacks.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Brings a part to its keeper, and returns the receipt that the keeper signs once it has the whole part.
 pub(super) async fn bring(
@@ -124,17 +127,36 @@ async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, t
         let holders: Vec<Contact> =
             std::iter::once(uplink.steward.clone()).chain(contact(ledger, &author)).collect();
         let name = CommittedContribution { round, member: author, root };
-        match uplink.peers.contribution(&holders, ledger.layout(), &name, &lacking).await {
-            Ok(found) => {
-                fetched.extend(found.into_iter().map(|(data, integers)| ((slot, data.block), integers)));
+        let found = loop {
+            match uplink.peers.contribution(&holders, ledger.layout(), &name, &lacking).await {
+                Ok(found) => break found,
+                // ROUND-36: the round may wait because the steward was slow, and one try is not all that there is time for.
+                Err(error) if is_awaited(shared, task) => {
+                    tracing::debug!(
+                        "part {part} of round {round} still lacks the inputs of {author}: {error}"
+                    );
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(error) => {
+                    // `reduce_here` finds that it is missing, and nothing is said of the part (ROUND-6).
+                    tracing::warn!("part {part} of round {round} lacks the inputs of {author}: {error}");
+                    break Vec::new();
+                }
             }
-            Err(error) => {
-                // `reduce_here` finds that it is missing, and nothing is said of the part (ROUND-6).
-                tracing::warn!("part {part} of round {round} lacks the inputs of {author}: {error}")
-            }
-        }
+        };
+        fetched.extend(found.into_iter().map(|(data, integers)| ((slot, data.block), integers)));
     }
     fetched
+}
+
+/// Whether the round still waits for this member's word about a part.
+fn is_awaited(shared: &NodeContext, task: &PartTask) -> bool {
+    let ledger = shared.ledger.borrow();
+    let (reducing, me) = (ledger.stage() == Stage::Reducing, shared.identity.id());
+    ledger.current().is_some_and(|view| {
+        let same = view.round() == task.round && view.attempt(task.part) == Some(task.attempt);
+        reducing && same && view.aggregating(task.part).any(|member| member == me)
+    })
 }
 
 fn reduce_here(

@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::codec::{decode, encode};
+use muster_core::error::Reject;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
+use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
 use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::Identity;
 use muster_net::serve::{Handler, Unanswered};
+use muster_net::shares::{Role, Turns};
 use muster_replica::{Results, Stopwatch};
+use muster_roles::keeper::Wanted;
 use tokio::sync::watch;
 
 use super::calls::Calls;
@@ -20,6 +24,14 @@ use crate::intake::{Intake, gathered};
 
 /// How long a request may wait for this member to see what the asker has seen.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Rounds that a sender may be ahead of this member.
+const AHEAD: u32 = 1;
+/// Results that are read for members at once.
+pub(super) const READERS: usize = 2;
+/// Requests that ask for something are no longer than this.
+const ASKING_BYTES: usize = 8 << 10;
+/// Answers to what brings something are no longer than this.
+const SHORT_BYTES: usize = 1 << 10;
 
 /// Shared by the server and the member's own tasks.
 pub(super) struct NodeContext {
@@ -32,15 +44,37 @@ pub(super) struct NodeContext {
     pub(super) stopwatch: Arc<Stopwatch>,
     pub(super) calls: Calls,
     pub(super) pieces: Pieces,
+    pub(super) turns: Turns,
 }
 
 impl Handler for NodeContext {
+    fn role(&self, peer: &MemberId) -> Role {
+        let ledger = self.ledger.borrow();
+        let is_member = ledger.member(peer).is_some() && !ledger.is_banned(peer);
+        if is_member || *peer == ledger.manifest().steward { Role::Member } else { Role::Stranger }
+    }
+
+    async fn ready(&self, request: &[u8]) -> usize {
+        // What is longer brings something, and is answered in a few words; but a call may be long, too.
+        match (request.len() <= ASKING_BYTES).then(|| decode::<Request>(request)) {
+            Some(Ok(Request::PutBlocks(_))) => SHORT_BYTES,
+            Some(Err(_)) => SHORT_BYTES,
+            None if request.len() > STRANGER_BYTES => SHORT_BYTES,
+            _ => MESSAGE_BYTES,
+        }
+    }
+
     async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
-        let request: Request = decode(&request)?;
-        let response = match request {
+        let decoded: Request = decode(&request)?;
+        // Blocks that wait for a round would be in memory twice.
+        drop(request);
+        let response = match decoded {
             Request::PutBlocks(put) => self.put(peer, put).await?,
             Request::ResultBlocks(query) => {
-                self.results.answer(&query).ok_or_else(|| absent("these results"))?
+                let results = self.results.clone();
+                // CHAN-17: they may be on the disk, and whoever asks may be a stranger.
+                let read = self.turns.work(self.role(&peer), move || results.answer(&query)).await;
+                read.flatten().ok_or_else(|| absent("these results"))?
             }
             Request::InputBlocks(query) => self.inputs(peer, query).await?,
             // Whoever asks: newcomers are no members yet, and STATE-12 bounds what they get.
@@ -61,6 +95,7 @@ impl Handler for NodeContext {
 
 impl NodeContext {
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Unanswered> {
+        may_bring(&self.ledger.borrow(), &sender, put.round)?;
         let ledger = self.ledger_at(put.round, put.attempt).await?;
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
         if !self.conduct.takes_in(put.round, &sender) {
@@ -91,12 +126,7 @@ impl NodeContext {
     /// nothing, and each request reads the disk.
     async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Unanswered> {
         let ledger = self.ledger.borrow().clone();
-        if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {
-            return Err(Unanswered::Refused("blocks are for members".into()));
-        }
-        let view = ledger.round(query.round).ok_or_else(|| absent("this round"))?;
-        let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
-        let commitment = view.commitment(slot).ok_or_else(|| absent("a commitment of this member"))?;
+        let wanted = Wanted::by(&ledger, &peer, &query).map_err(refused)?;
         let own = query.member == self.identity.id();
         if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
             return Err(absent("this contribution"));
@@ -107,11 +137,35 @@ impl NodeContext {
             tokio::time::sleep(pause).await;
         }
         let answer = match self.own.round(query.round).filter(|_| own) {
-            Some(contribution) => gathered(&query.blocks, |block| contribution.block(ledger.layout(), block)),
-            None => self.intake.clone().answer(query, commitment.commit.root).await,
+            Some(contribution) => {
+                let give =
+                    move || gathered(&query.blocks, |block| contribution.block(ledger.layout(), block));
+                self.intake.in_turn(peer, wanted, give).await
+            }
+            None => self.intake.clone().answer(peer, query, wanted).await,
         };
-        answer.map_err(|reject| Unanswered::Refused(reject.to_string()))
+        answer.map_err(refused)
     }
+}
+
+/// CHAN-16: whether a sender may bring blocks of a round, before they wait for it. Blocks are as long as messages may be, and
+/// keys cost nothing.
+fn may_bring(ledger: &Ledger, sender: &MemberId, round: Round) -> Result<(), Unanswered> {
+    let unfit = |why: &str| Err(Unanswered::Refused(why.into()));
+    if ledger.member(sender).is_none() || ledger.is_banned(sender) {
+        return unfit("blocks are brought by members");
+    }
+    match ledger.round(round) {
+        Some(view) if view.slot_of(sender).is_none() => unfit("this member has no seat in the round"),
+        Some(_) => Ok(()),
+        None if round.0 > ledger.next_round().0.saturating_add(AHEAD) => unfit("this round is still to come"),
+        None if round < ledger.next_round() => Err(absent("this round")),
+        None => Ok(()),
+    }
+}
+
+fn refused(reject: Reject) -> Unanswered {
+    Unanswered::Refused(reject.to_string())
 }
 
 fn absent(what: &str) -> Unanswered {
@@ -147,14 +201,13 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_stranger_has_nothing_read_from_the_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let [me, steward, stranger] = [1, 2, 3].map(|name| MemberId([name; 32]));
+    /// A member of a run that nobody has joined yet, and its steward.
+    fn context(folder: &std::path::Path) -> (NodeContext, [MemberId; 2]) {
+        let [me, steward] = [1, 2].map(|name| MemberId([name; 32]));
         let text = |name: &str| {
             vec![Ok(SourceText { name: name.into(), bytes: "to muster is to gather. ".repeat(40).into() })]
         };
-        let corpus = folder.path().join("corpus");
+        let corpus = folder.join("corpus");
         let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
         let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
         let makers = Makers { organiser: me, steward, nonce: [0; 16] };
@@ -162,7 +215,7 @@ mod tests {
             Settings::parse("run.toml".as_ref(), "[model]\nwidth = 8\nlayers = 1\nhidden = 12\n").unwrap();
         let ledger = Ledger::new(Arc::new(settings.manifest(&makers, data).unwrap()));
         let layout = ledger.layout().clone();
-        let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
+        let home = Arc::new(Home::open(&folder.join("home")).unwrap());
         let failed = tokio::sync::mpsc::channel(1).0;
         let identity = Arc::new(Identity::from_secret(&[1; 32]));
         let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
@@ -170,7 +223,7 @@ mod tests {
         let replica = Replica::genesis(manifest.clone(), dataset, 1, None).unwrap();
         let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
-        let shared = NodeContext {
+        let context = NodeContext {
             identity,
             calls,
             pieces: Pieces::new(offers, Arc::new(HonestNode)),
@@ -180,12 +233,35 @@ mod tests {
             own: Own::new(2),
             results: Results::new(layout),
             stopwatch: Arc::default(),
+            turns: Turns::new(1),
         };
+        (context, [me, steward])
+    }
+
+    #[tokio::test]
+    async fn a_stranger_has_nothing_read_from_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [me, steward]) = context(folder.path());
+        let stranger = MemberId([3; 32]);
         let blocks = List::new(vec![Block(0)]).unwrap();
         let query = InputQuery { round: Round(0), member: me, blocks };
         let refused = |peer| shared.inputs(peer, query.clone());
         // CHAN-10: blocks are not public, and whoever is no member or steward does not get so far as to be looked up.
-        assert_eq!(refused(stranger).await, Err(Unanswered::Refused("blocks are for members".into())));
-        assert_eq!(refused(steward).await, Err(absent("this round")));
+        let strange = Reject::NotEntitled("ask for blocks: they are for members");
+        assert_eq!(refused(stranger).await, Err(Unanswered::Refused(strange.to_string())));
+        let unknown = Reject::Stale("the round is not remembered");
+        assert_eq!(refused(steward).await, Err(Unanswered::Refused(unknown.to_string())));
+    }
+
+    #[tokio::test]
+    async fn chan_16_blocks_wait_for_no_round_before_it_is_known_that_their_sender_may_bring_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [_, steward]) = context(folder.path());
+        for sender in [steward, MemberId([3; 32])] {
+            let put = PutBlocks { round: Round(7), attempt: 0, blocks: List::default() };
+            // Else they would be in memory for ten seconds, whoever sends them.
+            let refused = shared.put(sender, put).await;
+            assert_eq!(refused, Err(Unanswered::Refused("blocks are brought by members".into())));
+        }
     }
 }

@@ -22,6 +22,7 @@ use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
+use muster_net::shares::Turns;
 use muster_replica::{
     Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset, measure_held_out,
 };
@@ -40,7 +41,7 @@ use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
 use super::pieces::Pieces;
 use super::report::ResultFile;
-use super::server::NodeContext;
+use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
@@ -169,6 +170,7 @@ impl Session {
             stopwatch,
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
             pieces: pieces(&home, &conduct, &follower)?,
+            turns: Turns::new(READERS),
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
@@ -350,6 +352,10 @@ impl Session {
             MembershipEnd::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
             MembershipEnd::Left => Ok(End::Left),
             MembershipEnd::Interrupted => Ok(End::Interrupted),
+            MembershipEnd::Elsewhere(addresses) => {
+                let there: Vec<&str> = addresses.iter().map(|address| &**address).collect();
+                Err(JoinError::Elsewhere(there.join(", ")))
+            }
             MembershipEnd::Convicted(evidence, why) => Err(self.follower.convict(&evidence, why).into()),
             MembershipEnd::Banned(ban) => {
                 let Ban { round, finding, accuser, evidence, .. } = *ban;

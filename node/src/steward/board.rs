@@ -11,6 +11,7 @@ use muster_core::lock::lock;
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::{Follow, News, Notice};
 use muster_core::sign::Signed;
+use muster_net::shares::Role;
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::watch;
@@ -21,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const RECENT: usize = 512;
 /// Bytes of records, and of notices, in one answer: both fit a message, whatever one of them takes.
 const ANSWER_BYTES: usize = 1 << 20;
+/// The same of one answer to a stranger, and how many records and notices each.
+const STRANGERS_BYTES: usize = 256 << 10;
+const STRANGERS_ITEMS: usize = 64;
+/// What is cloned and encoded in less than a millisecond.
+const QUICK_BYTES: usize = 64 << 10;
 
 /// Shared by the driver, which alone writes, and the server.
 pub(super) struct Board {
@@ -31,14 +37,66 @@ pub(super) struct Board {
     news: watch::Sender<()>,
 }
 
+/// Something that is shown, and how many bytes it takes.
+struct Shown<T> {
+    item: T,
+    bytes: usize,
+}
+
+impl<T: borsh::BorshSerialize> Shown<T> {
+    fn new(item: T) -> Arc<Self> {
+        let bytes = encode(&item).len();
+        Arc::new(Self { item, bytes })
+    }
+}
+
 struct Pages {
     /// Height of the next record.
     next: Height,
-    recent: VecDeque<Signed<Record>>,
+    recent: VecDeque<Arc<Shown<Signed<Record>>>>,
     first_notice: u64,
-    notices: VecDeque<Notice>,
+    notices: VecDeque<Arc<Shown<Notice>>>,
     /// Bytes that the notices take.
     bytes: usize,
+}
+
+/// How much of the board one answer has, of records and of notices each.
+#[derive(Clone, Copy)]
+struct Most {
+    items: usize,
+    bytes: usize,
+}
+
+impl Most {
+    /// CHAN-17: a stranger has less at a time than a member: each answer to it costs the steward the same.
+    fn of(role: Role) -> Self {
+        match role {
+            Role::Member => {
+                Self { items: limits::PULL_RECORDS.min(limits::PULL_NOTICES), bytes: ANSWER_BYTES }
+            }
+            Role::Stranger => Self { items: STRANGERS_ITEMS, bytes: STRANGERS_BYTES },
+        }
+    }
+}
+
+/// What an asker lacks, as far as it is in memory.
+pub(super) struct Page {
+    /// None where they come from the journal.
+    recent: Option<Vec<Arc<Shown<Signed<Record>>>>>,
+    height: Height,
+    next: Height,
+    first_notice: u64,
+    notices: Vec<Arc<Shown<Notice>>>,
+    most: Most,
+}
+
+impl Page {
+    /// Whether an answer is made of it in less than a millisecond.
+    pub(super) fn is_quick(&self) -> bool {
+        let bytes = |recent: &Vec<Arc<Shown<_>>>| recent.iter().map(|shown| shown.bytes).sum::<usize>();
+        let notices: usize = self.notices.iter().map(|shown| shown.bytes).sum();
+        self.recent.as_ref().is_some_and(|recent| bytes(recent) + notices <= QUICK_BYTES)
+    }
 }
 
 impl Board {
@@ -51,6 +109,7 @@ impl Board {
 
     /// Shows a record that is in the journal.
     pub(super) fn seal(&self, record: Signed<Record>) {
+        let record = Shown::new(record);
         let mut pages = self.pages();
         pages.next = pages.next.next();
         pages.recent.push_back(record);
@@ -67,65 +126,65 @@ impl Board {
         if let Notice::Echo(_) = notice {
             return;
         }
+        let notice = Shown::new(notice);
         let mut pages = self.pages();
-        pages.bytes += encode(&notice).len();
+        pages.bytes += notice.bytes;
         pages.notices.push_back(notice);
         while pages.notices.len() > limits::BOARD_NOTICES || pages.bytes > limits::BOARD_BYTES {
             let Some(oldest) = pages.notices.pop_front() else { break };
-            pages.bytes -= encode(&oldest).len();
+            pages.bytes -= oldest.bytes;
             pages.first_notice += 1;
         }
         drop(pages);
         self.news.send_replace(());
     }
 
-    /// What the asker lacks; waits a while for the first news.
-    ///
-    /// # Errors
-    /// What the journal reports.
-    pub(super) async fn follow(&self, follow: &Follow) -> Result<News, StoreError> {
+    /// Waits a while where an asker has everything.
+    pub(super) async fn wait(&self, follow: &Follow) {
         // Before looking: a record that is sealed in between is not missed.
         let mut changed = self.news.subscribe();
         if self.pages().waits(self.name, follow) {
             let _ = tokio::time::timeout(PATIENCE, changed.changed()).await;
         }
-        self.news(follow, |from, most| self.journal.records(from, most))
     }
 
-    /// What is new to the asker. `old` reads records from the journal after the lock is released: the driver must not wait
-    /// while a stranger's request reads the disk.
-    fn news(
-        &self,
-        follow: &Follow,
-        old: impl FnOnce(Height, usize) -> Result<Vec<Signed<Record>>, StoreError>,
-    ) -> Result<News, StoreError> {
+    /// What the asker lacks. No more is taken than an answer holds, so that nobody else waits long for the lock.
+    pub(super) fn page(&self, follow: &Follow, role: Role) -> Page {
+        let most = Most::of(role);
         let pages = self.pages();
-        let (next, oldest) = (pages.next, pages.next.0 - pages.recent.len() as u64);
-        let recent = follow.height.0.checked_sub(oldest).map(|lacking| {
-            let lacking = usize::try_from(lacking).unwrap_or(usize::MAX);
-            pages.recent.iter().skip(lacking).take(limits::PULL_RECORDS).cloned().collect()
-        });
+        let (height, next) = (follow.height, pages.next);
+        let oldest = next.0 - pages.recent.len() as u64;
+        let recent = height.0.checked_sub(oldest).map(|lacking| fitting(&pages.recent, lacking, most));
         // Notices are in memory alone: after a restart their numbers begin anew, and the asker has none of
         // them.
         let read = if follow.board == self.name { follow.notice } else { 0 };
         let first_notice = read.max(pages.first_notice);
-        let lacking = usize::try_from(first_notice - pages.first_notice).unwrap_or(usize::MAX);
-        let notices = pages.notices.iter().skip(lacking).take(limits::PULL_NOTICES).cloned().collect();
-        drop(pages);
+        let notices = fitting(&pages.notices, first_notice - pages.first_notice, most);
+        Page { recent, height, next, first_notice, notices, most }
+    }
+
+    /// The answer that a page makes. May read the journal, after the lock is released: the driver must not wait while a
+    /// stranger's request reads the disk.
+    ///
+    /// # Errors
+    /// What the journal reports.
+    pub(super) fn news(&self, page: Page) -> Result<News, StoreError> {
+        let Page { recent, height, next, first_notice, notices, most } = page;
         let records = match recent {
-            Some(records) => records,
+            Some(recent) => recent.iter().map(|shown| shown.item.clone()).collect(),
             None => {
                 // No more than was shown by then: the journal may be ahead.
-                let shown = usize::try_from(next.0.saturating_sub(follow.height.0)).unwrap_or(usize::MAX);
-                old(follow.height, shown.min(limits::PULL_RECORDS))?
+                let shown = usize::try_from(next.0.saturating_sub(height.0)).unwrap_or(usize::MAX);
+                self.journal.records_within(height, shown.min(most.items), most.bytes)?
             }
         };
+        let notices = notices.iter().map(|shown| shown.item.clone()).collect();
         Ok(News {
-            records: fitting(records),
+            records: List::new(records).expect("no more than an answer holds are taken"),
             newest: Height(next.0.saturating_sub(1)),
             board: self.name,
             first_notice,
-            notices: fitting(notices),
+            notices: List::new(notices).expect("no more than an answer holds are taken"),
         })
     }
 
@@ -142,49 +201,71 @@ impl Pages {
     }
 }
 
-/// As many of the first items as one answer holds, at least one.
-fn fitting<T: borsh::BorshSerialize, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {
-    let mut room = ANSWER_BYTES;
+/// As many items after the first ones as one answer holds, at least one.
+fn fitting<T>(items: &VecDeque<Arc<Shown<T>>>, skipped: u64, most: Most) -> Vec<Arc<Shown<T>>> {
+    let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+    let mut room = most.bytes;
     let mut kept = Vec::new();
-    for item in items {
-        let bytes = encode(&item).len();
-        if bytes > room && !kept.is_empty() || kept.len() == MAX {
+    for item in items.iter().skip(skipped).take(most.items) {
+        if item.bytes > room && !kept.is_empty() {
             break;
         }
-        room = room.saturating_sub(bytes);
-        kept.push(item);
+        room = room.saturating_sub(item.bytes);
+        kept.push(item.clone());
     }
-    List::new(kept).expect("no more than MAX are kept")
+    kept
 }
 
 #[cfg(test)]
 mod tests {
     use muster_core::ids::{Digest, RunId};
+    use muster_core::messages::enrol::Return;
     use muster_core::messages::record::Body;
     use muster_core::sign::Identity;
 
     use super::*;
 
+    fn record(height: u64) -> Signed<Record> {
+        let steward = Identity::from_secret(&[2; 32]);
+        let (previous, body) = (Digest::default(), Body::Close(Digest::default()));
+        steward.sign(RunId(previous), &Record { height: Height(height), previous, body })
+    }
+
     #[test]
     fn old_records_are_read_while_the_actor_goes_on() {
-        let steward = Identity::from_secret(&[2; 32]);
-        let record = |height| {
-            let (previous, body) = (Digest::default(), Body::Close(Digest::default()));
-            steward.sign(RunId(previous), &Record { height: Height(height), previous, body })
-        };
         let journal = Arc::new(Journal::in_memory().unwrap());
         let board = Board::new(journal.clone(), Height(2), 7);
         let records: Vec<_> = (0..4).map(record).collect();
         journal.append_all(Height(0), &records).unwrap();
         board.seal(records[2].clone());
-        let news = board.news(&Follow { height: Height(0), board: 0, notice: 0 }, |from, most| {
-            assert!(board.pages.try_lock().is_ok(), "the actor seals meanwhile");
-            journal.records(from, most)
-        });
-        let news = news.unwrap();
+        let page = board.page(&Follow { height: Height(0), board: 0, notice: 0 }, Role::Member);
+        assert!(!page.is_quick(), "it reads the journal");
+        board.seal(records[3].clone());
+        let news = board.news(page).unwrap();
         assert_eq!((news.records.to_vec(), news.newest), (records[..3].to_vec(), Height(2)), "what is shown");
-        let recent = |_, _| -> Result<_, StoreError> { panic!("what is in memory is not read") };
-        let news = board.news(&Follow { height: Height(2), board: 7, notice: 0 }, recent).unwrap();
-        assert_eq!(news.records.to_vec(), records[2..3]);
+        let page = board.page(&Follow { height: Height(2), board: 7, notice: 0 }, Role::Member);
+        assert!(page.is_quick(), "what is in memory is not read");
+        assert_eq!(board.news(page).unwrap().records.to_vec(), records[2..4]);
+    }
+
+    #[test]
+    fn chan_17_an_answer_is_bounded_before_it_is_made_and_a_stranger_s_is_small() {
+        let journal = Arc::new(Journal::in_memory().unwrap());
+        let board = Board::new(journal, Height(0), 7);
+        (0..300).for_each(|height| board.seal(record(height)));
+        let member = Identity::from_secret(&[3; 32]);
+        for height in 0..300 {
+            let back = Return { height: Height(height), addresses: List::default() };
+            board.post(Notice::Return(member.sign(RunId(Digest::default()), &back)));
+        }
+        // The number of another board asks for all notices anew, as often as it is sent.
+        let follow = Follow { height: Height(0), board: 8, notice: 299 };
+        for (role, most) in [(Role::Member, 256), (Role::Stranger, STRANGERS_ITEMS)] {
+            let page = board.page(&follow, role);
+            let held = page.notices.iter().filter(|shown| Arc::strong_count(shown) == 2).count();
+            assert_eq!(held, most, "nothing is copied under the lock");
+            let news = board.news(page).unwrap();
+            assert_eq!((news.records.len(), news.notices.len(), news.first_notice), (most, most, 0));
+        }
     }
 }

@@ -1,31 +1,38 @@
 //! Drives the steward's machine: what it decides is written, fetched, computed and said here, and nothing is decided.
 //!
-//! Everything reaches it as an [`Inbound`] through one bounded queue. After each message it performs the machine's
-//! effects in their order; what takes long runs in tasks that send their results back.
+//! Requests reach it by turns ([`Asks`]), and everything else as an [`Inbound`] through a bounded queue. After each message
+//! it performs the machine's effects in their order; what takes long runs in tasks that send their results back. It has a
+//! thread of its own: whatever strangers have the shared threads do, it goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muster_core::codec::encode;
 use muster_core::error::Reject;
-use muster_core::ids::{Height, MemberId};
+use muster_core::ids::{Height, MemberId, Round};
+use muster_core::ledger::RoundView;
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Record, Rewind};
 use muster_core::messages::round::PartResult;
-use muster_core::messages::wire::{PutBlocks, Request, Response};
+use muster_core::messages::wire::{InputQuery, PutBlocks, Response};
+use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed};
 use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues};
+use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::apply::Applying;
+use super::asks::{Ask, Asks};
 use super::board::Board;
+use super::clock::Clock;
 use super::court::{Court, Wants};
 use super::inbox::Inbox;
 use super::presence::Connections;
@@ -35,26 +42,20 @@ use super::retro::ConvictRound;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use crate::organise::invite;
+use crate::shares::{Places, Rank};
 use crate::show::Shown;
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;
 /// Longest sleep: the disk may have moved.
 const TURN: u64 = 500;
+/// Deliveries that are checked, and blocks that are proved at once, one of each member.
+pub(super) const WORK: usize = 2;
 /// How long a hearing waits for what it wants.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What reaches the driver.
 pub(super) enum Inbound {
-    /// A request of a member or stranger.
-    Ask {
-        /// Who asks, by the handshake.
-        peer: MemberId,
-        /// What.
-        request: Box<Request>,
-        /// Where the answer goes.
-        answer: oneshot::Sender<Response>,
-    },
     /// An input of the machine: news, or work that is done.
     Input(StewardInput),
     /// This machine cannot go on.
@@ -79,6 +80,10 @@ pub(super) struct StewardDriver {
     pub(super) court: Arc<Court>,
     pub(super) results: Results,
     pub(super) intake: Arc<Intake>,
+    /// Whose blocks may be proved, and whose receipts checked now.
+    pub(super) work: Arc<Places>,
+    /// The round that was last wanted by a task, with the height of the ledger.
+    pub(super) view: Option<((Height, Round), Arc<RoundView>)>,
     pub(super) presence: Arc<Connections>,
     pub(super) inbox: Inbox,
     pub(super) report: Reporter,
@@ -87,9 +92,12 @@ pub(super) struct StewardDriver {
     pub(super) shown: Option<Shown>,
     /// Writes that failed beside the driver.
     pub(super) failures: mpsc::Receiver<StoreError>,
+    pub(super) asks: Arc<Asks>,
     pub(super) queue: mpsc::Receiver<Inbound>,
     pub(super) sender: mpsc::Sender<Inbound>,
-    pub(super) began: Instant,
+    /// Where tasks run.
+    pub(super) tasks: Handle,
+    pub(super) clock: Clock,
     /// Requests that wait for their answers.
     pub(super) questions: Questions,
     /// Who had a connection when the machine was last told.
@@ -102,22 +110,37 @@ pub(super) struct StewardDriver {
 #[derive(Default)]
 pub(super) struct Questions {
     next: u64,
-    open: BTreeMap<Question, oneshot::Sender<Response>>,
+    open: BTreeMap<Question, (MemberId, oneshot::Sender<Response>)>,
 }
 
 impl Questions {
-    fn ask(&mut self, answer: oneshot::Sender<Response>) -> Question {
+    fn ask(&mut self, from: MemberId, answer: oneshot::Sender<Response>) -> Question {
         let question = Question(self.next);
         self.next += 1;
-        self.open.insert(question, answer);
+        self.open.insert(question, (from, answer));
         question
     }
 
     fn answer(&mut self, question: Question, response: Response) {
-        if let Some(answer) = self.open.remove(&question) {
+        if let Some((_, answer)) = self.open.remove(&question) {
             let _ = answer.send(response);
         }
     }
+}
+
+/// Work for a member in a thread for such work, once it is its turn.
+async fn in_turn<T: Send + 'static>(
+    places: Arc<Places>,
+    member: MemberId,
+    work: impl FnOnce() -> Result<T, Reject> + Send + 'static,
+) -> Result<T, Reject> {
+    let stopping = Reject::Stale("this steward is stopping");
+    let Some(place) = places.take(Rank::Round, member).await else { return Err(stopping) };
+    let work = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work()
+    });
+    work.await.unwrap_or(Err(stopping))
 }
 
 impl StewardDriver {
@@ -127,12 +150,13 @@ impl StewardDriver {
     /// [`Failure`] when this machine cannot go on.
     pub(super) async fn run(mut self) -> Outcome<HostingEnd> {
         loop {
-            self.attend();
-            // Also where nothing came: clocks run out on their own.
-            self.machine.handle(self.now(), StewardInput::Tick);
-            while let Some(effect) = self.machine.poll_effect() {
-                self.perform(effect)?;
+            if self.clock.turn(self.machine.poll_timeout()) {
+                self.machine.handle(self.now(), StewardInput::Resumed);
             }
+            self.take_waiting()?;
+            self.clock.catch_up();
+            // Also where nothing came: clocks run out on their own.
+            self.handle(StewardInput::Tick)?;
             if let Some(ending) = self.machine.ending(self.now(), self.presence.is_empty()) {
                 return Ok(ending);
             }
@@ -140,35 +164,54 @@ impl StewardDriver {
             tokio::select! {
                 Some(message) = self.queue.recv() => self.take(message)?,
                 Some(error) = self.failures.recv() => return Err(error.into()),
+                () = self.asks.come() => {}
                 () = self.presence.changed() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
+    /// Takes in everything that waits. ROUND-37: also where a timer is over by now, what came before counts as in time.
+    fn take_waiting(&mut self) -> Outcome<()> {
+        for _ in 0..QUEUE {
+            let Ok(message) = self.queue.try_recv() else { break };
+            self.take(message)?;
+        }
+        // Those that are there: others wait for the next turn, or clocks would stand still for them.
+        for _ in 0..self.asks.waiting() {
+            let Some(Ask { peer, request, answer, .. }) = self.asks.take() else { break };
+            let question = self.questions.ask(peer, answer);
+            self.handle(StewardInput::Asked { question, from: peer, request, date: invite::now() })?;
+        }
+        Ok(())
+    }
+
     /// Milliseconds since it began.
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.clock.now()
     }
 
     fn pause(&self) -> Duration {
-        let now = self.now();
+        let now = self.clock.real();
         let due = self.machine.poll_timeout().unwrap_or(now + TURN);
         Duration::from_millis(due.saturating_sub(now).clamp(1, TURN))
     }
 
     fn take(&mut self, message: Inbound) -> Outcome<()> {
-        let input = match message {
-            Inbound::Ask { peer, request, answer } => {
-                let question = self.questions.ask(answer);
-                StewardInput::Asked { question, from: peer, request, date: invite::now() }
-            }
-            Inbound::Input(input) => input,
-            Inbound::Failed(failure) => return Err(failure),
-        };
+        match message {
+            Inbound::Input(input) => self.handle(input),
+            Inbound::Failed(failure) => Err(failure),
+        }
+    }
+
+    /// Has the machine take something in, and does what it says.
+    fn handle(&mut self, input: StewardInput) -> Outcome<()> {
         // Whoever asks is there.
         self.attend();
         self.machine.handle(self.now(), input);
+        while let Some(effect) = self.machine.poll_effect() {
+            self.perform(effect)?;
+        }
         Ok(())
     }
 
@@ -197,16 +240,9 @@ impl StewardDriver {
             StewardEffect::Answer(question, response) => self.questions.answer(question, response),
             // ROUND-16: the receipt is a later effect, so that what has one is on the disk.
             StewardEffect::Keep(round, request) => return self.inbox.keep(round, &request),
-            StewardEffect::Store(question, sender, put) => self.store(question, &sender, *put),
-            // In a task: the driver must not wait for the disk, however much is asked for.
-            StewardEffect::Read(question, query, root) => {
-                let Some(answer) = self.questions.open.remove(&question) else { return Ok(()) };
-                let read = self.intake.clone().answer(query, root);
-                tokio::spawn(async move {
-                    let refused = |reject: Reject| Response::refused(&reject.to_string());
-                    let _ = answer.send(read.await.unwrap_or_else(refused));
-                });
-            }
+            StewardEffect::Store(question, sender, put) => self.store(question, sender, *put),
+            StewardEffect::CheckDelivery(question, claimed) => self.check_delivery(question, *claimed),
+            StewardEffect::Read(question, query, wanted) => self.read(question, query, wanted),
             StewardEffect::Apply(results) => {
                 self.report.reached("results");
                 self.apply(&results);
@@ -254,22 +290,67 @@ impl StewardDriver {
         if let Some(gossip) = &self.gossip {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
         }
+        self.presence.sealed(&record.body);
         self.board.seal(signed);
-        match record.body {
+        self.asks.learn(self.machine.ledger());
+        match &record.body {
             Body::Freeze(_) => self.report.reached("freeze"),
             Body::Inputs(_) => self.report.reached("inputs"),
+            Body::Outcome(outcome) => self.intake.over(outcome.round),
             _ => {}
         }
         self.report.gathering(self.machine.ledger());
         Ok(())
     }
 
-    fn store(&mut self, question: Question, sender: &MemberId, put: PutBlocks) {
-        let view = self.machine.ledger().round(put.round);
-        let stored = view
-            .ok_or(Reject::Stale("the round is not remembered"))
-            .and_then(|view| self.intake.take(view, &self.identity.id(), sender, put));
-        self.machine.handle(self.now(), StewardInput::Stored(question, stored));
+    /// Proves blocks and keeps them, beside the driver.
+    fn store(&mut self, question: Question, from: MemberId, put: PutBlocks) {
+        let Some(view) = self.view(put.round) else {
+            let stored = Err(Reject::Stale("the round is not remembered"));
+            return self.machine.handle(self.now(), StewardInput::Stored(question, stored));
+        };
+        let (intake, me) = (self.intake.clone(), self.identity.id());
+        let take = move || intake.take(&view, &me, &from, put);
+        let (work, sender) = (in_turn(self.work.clone(), from, take), self.sender.clone());
+        self.tasks.spawn(async move {
+            let stored = StewardInput::Stored(question, work.await);
+            let _ = sender.send(Inbound::Input(stored)).await;
+        });
+    }
+
+    /// A round as it is now, shared by all tasks that want it.
+    fn view(&mut self, round: Round) -> Option<Arc<RoundView>> {
+        let ledger = self.machine.ledger();
+        let name = (ledger.height(), round);
+        if let Some((_, view)) = self.view.as_ref().filter(|(of, _)| *of == name) {
+            return Some(view.clone());
+        }
+        let view = Arc::new(ledger.round(round)?.clone());
+        self.view = Some((name, view.clone()));
+        Some(view)
+    }
+
+    /// Checks the signatures of a delivery's receipts, beside the driver.
+    fn check_delivery(&self, question: Question, claimed: ClaimedDelivery) {
+        let (author, sender) = (claimed.author(), self.sender.clone());
+        let work = in_turn(self.work.clone(), author, move || claimed.check());
+        self.tasks.spawn(async move {
+            let checked = StewardInput::DeliveryChecked(question, Box::new(work.await));
+            let _ = sender.send(Inbound::Input(checked)).await;
+        });
+    }
+
+    /// Answers with blocks, in a task: the driver must not wait for the disk, however much is asked for.
+    fn read(&mut self, question: Question, query: InputQuery, wanted: Wanted) {
+        let Some((from, answer)) = self.questions.open.remove(&question) else {
+            return tracing::error!("a bug: blocks were to be read that nobody asked for");
+        };
+        let (read, sender) = (self.intake.clone().answer(from, query, wanted), self.sender.clone());
+        self.tasks.spawn(async move {
+            let refused = |reject: Reject| Response::refused(&reject.to_string());
+            let _ = answer.send(read.await.unwrap_or_else(refused));
+            let _ = sender.send(Inbound::Input(StewardInput::Served(question))).await;
+        });
     }
 
     /// Fetches a round's results and applies them, in a task.
@@ -277,7 +358,7 @@ impl StewardDriver {
         let task = Applying::of(self.machine.ledger(), sealed, self.court.clone(), self.results.clone());
         let Some(task) = task else { return };
         let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             match task.run().await {
                 Ok(applied) => {
                     let _ = sender
@@ -299,7 +380,7 @@ impl StewardDriver {
         let wanted = WantedValues::of(ledger, result.into_inner(), std::iter::once(author));
         let Some(wanted) = wanted.filter(|wanted| !wanted.holders.is_empty()) else { return };
         let (results, court) = (self.results.clone(), self.court.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             if let Err(error) = results.fetch(&court.peers, &wanted).await {
                 let PartResult { round, part, .. } = wanted.result;
                 tracing::debug!("part {part} of round {round} is not there yet: {error}");
@@ -316,7 +397,7 @@ impl StewardDriver {
     ) {
         let wants = Wants::of(self.machine.ledger(), &accusation.evidence, &accusation.claim);
         let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let message = match court.hear(matter, wants, patience).await {
                 Ok(ruling) => Inbound::Input(input(accusation, ruling)),
                 Err(failure) => Inbound::Failed(failure),
@@ -332,7 +413,7 @@ impl StewardDriver {
         let counted = ledger.round(round).map(|view| Counted::of(ledger, view, &member));
         let (wanted, court, sender) =
             (WantedContribution::of(ledger, round, member), self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let kept = match (wanted, counted, purpose) {
                 (Some(wanted), Some(counted), Purpose::Suspect | Purpose::Convict) if exact => {
                     court.exhibit_blocks(&wanted, &counted, purpose == Purpose::Convict).await
@@ -352,7 +433,7 @@ impl StewardDriver {
             return self.machine.handle(self.now(), StewardInput::PartsKept(parts, lost));
         }
         let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let of_all = parts.clone();
             let lost = tokio::task::spawn_blocking(move || court.exhibit_parts(of_all)).await;
             // A task that fails has kept nothing, as far as anybody knows.
@@ -364,7 +445,7 @@ impl StewardDriver {
     fn measure(&self, convict: MemberId) {
         let jobs = ConvictRound::of(self.machine.ledger(), &convict);
         let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let past = court.retro_all(jobs).await;
             let _ = sender.send(Inbound::Input(StewardInput::Measured(convict, past))).await;
         });
@@ -392,7 +473,7 @@ impl StewardDriver {
 
     fn write_down(&self) {
         let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             let written = tokio::task::spawn_blocking(move || write_down(&court)).await;
             if let Ok(Err(failure)) = written {
                 let _ = sender.send(Inbound::Failed(failure)).await;

@@ -12,6 +12,7 @@ use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
 use muster_core::limits;
 use muster_core::messages::wire::Request;
+use muster_store::patience::patiently;
 
 use crate::exit::{Failure, Outcome};
 
@@ -62,10 +63,10 @@ impl Inbox {
         if self.open.as_ref().is_none_or(|(open, _)| *open != round) {
             let path = self.path(round);
             let new = !path.exists();
-            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            let file = patiently(|| OpenOptions::new().append(true).create(true).open(&path))?;
             if new && cfg!(unix) {
                 // Else a power failure could take the whole file.
-                File::open(&self.folder)?.sync_all()?;
+                patiently(|| File::open(&self.folder))?.sync_all()?;
             }
             self.open = Some((round, file));
         }
@@ -82,7 +83,8 @@ impl Inbox {
     }
 
     fn rounds(&self) -> Outcome<Vec<Round>> {
-        let entries = fs::read_dir(&self.folder).map_err(|error| failed(&self.folder, &error))?;
+        let entries =
+            patiently(|| fs::read_dir(&self.folder)).map_err(|error| failed(&self.folder, &error))?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut rounds: Vec<Round> = names.filter_map(|name| name.parse().ok().map(Round)).collect();
         rounds.sort_unstable();

@@ -1,11 +1,15 @@
 //! Where the steward listens, the same after a restart, and what it tells people to dial.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
+use muster_net::capacity::{self, Capacity};
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
+use muster_net::shares::Shares;
 use muster_store::home::Home;
+use muster_store::patience;
 
 use super::options::HostOptions;
 use crate::address::reachable;
@@ -15,8 +19,8 @@ use crate::organise::invite::bounded;
 
 /// Where it listened the last time, one socket address a line.
 const LISTENED: &str = "listen";
-/// Connections at once on one port: a steward speaks with everyone.
-pub const CONNECTIONS: usize = 2048;
+/// Connections at once, on all ports together: a steward speaks with everyone.
+pub const CONNECTIONS: usize = capacity::CHANNEL;
 
 /// Interfaces whose addresses are written down for one port: two ports and their loopbacks fit into a ticket.
 const MOST_OWN: usize = muster_core::limits::ADDRESSES / 2 - 1;
@@ -36,11 +40,13 @@ impl Listening {
         let before =
             home.read_file(LISTENED).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
         let before: Vec<SocketAddr> = before.lines().filter_map(|line| line.parse().ok()).collect();
+        let capacity = Capacity::of_process();
+        let total = capacity.channel.min(CONNECTIONS);
+        let shares = Shares::new(ConnectionLimit { total, per_source: options.per_address });
+        carry(capacity, &shares);
         let mut listeners = Vec::new();
         for (index, wanted) in options.listen.iter().enumerate() {
-            // Many members may share one address.
-            let admission = ConnectionLimit { total: CONNECTIONS, per_source: options.per_address };
-            listeners.push(bind(wanted, before.get(index), admission).await?);
+            listeners.push(bind(wanted, before.get(index), &shares).await?);
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
         let addresses = if options.advertise.is_empty() {
@@ -63,7 +69,18 @@ impl Listening {
     }
 }
 
-async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: ConnectionLimit) -> Outcome<Listener> {
+/// CHAN-13: says what this process can carry; where the system is short of descriptors from now on, strangers give theirs.
+fn carry(capacity: &Capacity, shares: &Arc<Shares>) {
+    if capacity.is_full() {
+        tracing::info!("{capacity}");
+    } else {
+        tracing::warn!("{capacity}; more with a higher `ulimit -n`, or LimitNOFILE in a unit of systemd");
+    }
+    let shares = shares.clone();
+    patience::relieve_by(Arc::new(move || shares.relieve()));
+}
+
+async fn bind(wanted: &str, before: Option<&SocketAddr>, shares: &Arc<Shares>) -> Outcome<Listener> {
     let Some((host, port)) = wanted.rsplit_once(':') else {
         return Err(Failure::usage(format!(
             "{wanted:?} is not an address to listen on, use HOST:PORT like 0.0.0.0:7777"
@@ -71,11 +88,11 @@ async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: ConnectionLi
     };
     // Invitations and members know the port of the last time.
     if let Some(before) = before.filter(|_| port == "0")
-        && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), admission).await
+        && let Ok(listener) = Listener::bind_with(&format!("{host}:{}", before.port()), shares.clone()).await
     {
         return Ok(listener);
     }
-    Listener::bind(wanted, admission).await.map_err(|error| explain(wanted, error))
+    Listener::bind_with(wanted, shares.clone()).await.map_err(|error| explain(wanted, error))
 }
 
 fn explain(wanted: &str, error: NetError) -> Failure {

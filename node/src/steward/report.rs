@@ -101,6 +101,9 @@ impl Reporter {
             Bulletin::OutOfReach(member) => self.line(&format!(
                 "the harm that {member} did exceeds rollback.limit, but a Rewind no longer reaches any round of it"
             )),
+            Bulletin::Resumed => self.line(
+                "this process did not run for a while (stopped, or the disk hung): the phase begins anew, and nobody fails for it",
+            ),
             Bulletin::Stopping => self.line("finishing the round, then stopping (Ctrl-C again aborts)"),
             Bulletin::Closed(root) => {
                 self.duties.clone_from(duties);

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use muster_core::codec::{Bytes, decode, encode};
-use muster_core::ids::{Digest, MemberId};
-use muster_core::limits::DATA_CHUNK_BYTES;
+use muster_core::ids::MemberId;
+use muster_core::limits::{DATA_CHUNK_BYTES, MESSAGE_BYTES};
 use muster_core::manifest::Manifest;
-use muster_core::messages::offer::StateQuery;
-use muster_core::messages::wire::{BULK_BYTES, BlockQuery, DataQuery, Request, Response};
+use muster_core::messages::wire::{BULK_BYTES, DataQuery, Follow, Request, Response};
 use muster_net::serve::{Handler, Unanswered};
+use muster_net::shares::{Role, Turns};
 use muster_replica::{Asker, Offers, Results};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
+use super::asks::Asks;
 use super::board::Board;
 use super::driver::Inbound;
 use super::presence::Connections;
@@ -27,22 +28,74 @@ pub(super) struct Server {
     pub(super) results: Results,
     pub(super) presence: Arc<Connections>,
     pub(super) driver: mpsc::Sender<Inbound>,
+    pub(super) asks: Arc<Asks>,
     pub(super) offers: Arc<Offers>,
+    pub(super) turns: Turns,
 }
 
+/// Requests that ask for something are no longer than this.
+const ASKING_BYTES: usize = 8 << 10;
+/// Answers to what brings something are no longer than this.
+const SHORT_BYTES: usize = 1 << 10;
+/// Answers for members that are made at once.
+pub(super) const MAKERS: usize = 4;
+
 impl Handler for Server {
+    fn role(&self, peer: &MemberId) -> Role {
+        self.presence.role(peer)
+    }
+
+    async fn ready(&self, request: &[u8]) -> usize {
+        // What is longer brings something, and is answered in a few words.
+        let request = (request.len() <= ASKING_BYTES).then(|| decode::<Request>(request));
+        let Some(Ok(request)) = request else { return SHORT_BYTES };
+        match request {
+            Request::Follow(follow) => self.board.wait(&follow).await,
+            Request::Manifest
+            | Request::StateOffer
+            | Request::ResultBlocks(_)
+            | Request::State(_)
+            | Request::Data(_)
+            | Request::Evidence(_)
+            | Request::InputBlocks(_) => {}
+            _ => return SHORT_BYTES,
+        }
+        MESSAGE_BYTES
+    }
+
     async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
-        let request: Request = decode(&request)?;
-        let response = match request {
-            Request::Manifest => bytes(self.manifest.bytes(), Response::Manifest)?,
-            Request::Follow(follow) => Response::News(
-                self.board.follow(&follow).await.map_err(|error| Unanswered::Refused(error.to_string()))?,
-            ),
-            Request::ResultBlocks(query) => self.values(query).await?,
-            Request::StateOffer => self.offer().await?,
-            Request::State(query) => self.piece(query).await?,
-            Request::Data(query) => self.data(&query)?,
-            Request::Evidence(name) => self.evidence(name).await?,
+        let decoded: Request = decode(&request)?;
+        // Blocks would be in memory twice for as long as the driver has them.
+        drop(request);
+        let role = self.role(&peer);
+        match decoded {
+            Request::Manifest => Ok(encode(&bytes(self.manifest.bytes(), Response::Manifest)?)),
+            Request::Follow(follow) => self.news(role, &follow).await,
+            Request::ResultBlocks(query) => {
+                let (results, absent) = (self.results.clone(), "these results are not held here");
+                self.work(role, move || results.answer(&query).ok_or_else(|| refused(absent))).await
+            }
+            Request::StateOffer => {
+                let (offers, absent) = (self.offers.clone(), "no state can be fetched now");
+                self.work(role, move || offers.newest().map(Response::State).ok_or_else(|| refused(absent)))
+                    .await
+            }
+            // Whoever asks: newcomers are no members yet.
+            Request::State(query) => {
+                let offers = self.offers.clone();
+                self.work(role, move || offers.piece(Asker::Anybody, &query).map(Response::Piece)).await
+            }
+            Request::Data(query) => {
+                let dataset = self.dataset.clone();
+                self.work(role, move || data(&dataset, &query)).await
+            }
+            // Of a ban; no other evidence is kept here.
+            Request::Evidence(name) => {
+                let (home, absent) = (self.home.clone(), "no such evidence is held here");
+                let evidence =
+                    move || home.load_evidence(&name).map(Response::Evidence).map_err(|_| refused(absent));
+                self.work(role, evidence).await
+            }
             Request::Enrol(_)
             | Request::Commit(_)
             | Request::PutBlocks(_)
@@ -52,9 +105,8 @@ impl Handler for Server {
             | Request::Notice(_)
             | Request::Accuse(_)
             | Request::CloseTree(_)
-            | Request::Ask(_) => self.ask(peer, request).await?,
-        };
-        Ok(encode(&response))
+            | Request::Ask(_) => Ok(encode(&self.ask(peer, decoded).await?)),
+        }
     }
 
     fn connected(&self, peer: MemberId) {
@@ -67,53 +119,37 @@ impl Handler for Server {
 }
 
 impl Server {
+    /// CHAN-17: an answer that is read from the disk, or is long, is made beside the threads of the network.
+    async fn work(
+        &self,
+        role: Role,
+        make: impl FnOnce() -> Result<Response, Unanswered> + Send + 'static,
+    ) -> Result<Vec<u8>, Unanswered> {
+        let made = self.turns.work(role, move || make().map(|response| encode(&response))).await;
+        made.unwrap_or_else(|| Err(refused("this cannot be read")))
+    }
+
+    async fn news(&self, role: Role, follow: &Follow) -> Result<Vec<u8>, Unanswered> {
+        let page = self.board.page(follow, role);
+        let (board, quick) = (self.board.clone(), page.is_quick());
+        let news = move || board.news(page).map(Response::News).map_err(|error| refused(&error.to_string()));
+        if quick { Ok(encode(&news()?)) } else { self.work(role, news).await }
+    }
+
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
-        let (answer, answered) = oneshot::channel();
-        let asked = Inbound::Ask { peer, request: Box::new(request), answer };
-        self.driver.send(asked).await.map_err(|_| Unanswered::Stopping)?;
+        let answered = self.asks.put(peer, request).await.ok_or(Unanswered::Stopping)?;
         answered.await.map_err(|_| Unanswered::Stopping)
     }
+}
 
-    fn data(&self, query: &DataQuery) -> Result<Response, Unanswered> {
-        // A stranger chooses the count.
-        let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
-        bytes(self.dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
-    }
+fn refused(why: &str) -> Unanswered {
+    Unanswered::Refused(why.into())
+}
 
-    /// Evidence of a ban; no other evidence is kept here.
-    async fn evidence(&self, name: Digest) -> Result<Response, Unanswered> {
-        let home = self.home.clone();
-        // Strangers may ask: what they have read must not hold up the threads of the runtime.
-        let loaded = tokio::task::spawn_blocking(move || home.load_evidence(&name)).await;
-        let evidence = loaded.ok().and_then(Result::ok);
-        evidence
-            .map(Response::Evidence)
-            .ok_or_else(|| Unanswered::Refused("no such evidence is held here".into()))
-    }
-
-    /// A piece of a state, for whoever asks: newcomers are no members yet.
-    async fn piece(&self, query: StateQuery) -> Result<Response, Unanswered> {
-        let offers = self.offers.clone();
-        let piece = tokio::task::spawn_blocking(move || offers.piece(Asker::Anybody, &query)).await;
-        piece.map_err(|_| Unanswered::Refused("the state cannot be read".into()))?.map(Response::Piece)
-    }
-
-    async fn values(&self, query: BlockQuery) -> Result<Response, Unanswered> {
-        let results = self.results.clone();
-        let values = tokio::task::spawn_blocking(move || results.answer(&query)).await;
-        let absent = || Unanswered::Refused("these results are not held here".into());
-        values.ok().flatten().ok_or_else(absent)
-    }
-
-    async fn offer(&self) -> Result<Response, Unanswered> {
-        let offers = self.offers.clone();
-        let offer = tokio::task::spawn_blocking(move || offers.newest()).await;
-        offer
-            .ok()
-            .flatten()
-            .map(Response::State)
-            .ok_or_else(|| Unanswered::Refused("no state can be fetched now".into()))
-    }
+fn data(dataset: &Dataset, query: &DataQuery) -> Result<Response, Unanswered> {
+    // A stranger chooses the count.
+    let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
+    bytes(dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
 }
 
 fn bytes<const MAX: usize>(

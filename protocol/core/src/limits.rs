@@ -2,6 +2,8 @@
 
 /// Longest message on a channel, in bytes, before it is split into frames.
 pub const MESSAGE_BYTES: usize = 4 << 20;
+/// Longest request of whoever is no member, in bytes: a call about the longest text
+pub const STRANGER_BYTES: usize = 320 << 10;
 /// Longest Noise frame, in bytes, tag included.
 pub const FRAME_BYTES: usize = 65_535;
 /// Frames that one direction of a channel carries before the channel is replaced: AES-GCM stays far below its bound.

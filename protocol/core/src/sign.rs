@@ -74,6 +74,11 @@ impl<M: Message> Signed<M> {
         decode(&self.body)
     }
 
+    /// The bytes that are signed, to be compared with those of a message that is known.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
     /// The signature, unchecked.
     pub(crate) fn signature(&self) -> &[u8; 64] {
         &self.signature

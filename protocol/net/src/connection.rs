@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use muster_core::channel::FULL;
-use muster_core::channel::frames::{HEADER_BYTES, Opener, Sealer};
+use muster_core::channel::frames::{HEADER_BYTES, Opener, PIECE_BYTES, Sealer};
 use muster_core::channel::handshake::{
     Answerer, Dialler, Established, FIRST_BYTES, SECOND_BYTES, THIRD_BYTES,
 };
@@ -19,16 +19,21 @@ use tokio::time;
 
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
-use crate::frame_reader::FrameReader;
-use crate::seats::ConnectionSeat;
+use crate::frame_reader::{FrameReader, SMALL_BYTES};
+use crate::shares::{Allowance, Held, Place, Role};
 
 /// Capacity that an idle connection keeps for sealing.
 const KEPT_BYTES: usize = 2 * limits::FRAME_BYTES;
+/// How long a stranger may take over one request, once it has begun.
+const STRANGERS_REQUEST: Duration = Duration::from_secs(20);
+/// How long a stranger may take to read any answer, and how many bytes a second it reads beside that.
+const STRANGERS_ANSWER: Duration = Duration::from_secs(10);
+const SLOWEST_READER: usize = 64 << 10;
 
 /// A channel to a known member. After an error it is of no further use: drop it.
 pub struct Connection {
     peer: MemberId,
-    // Dropped first: the seat is free before the peer sees the end.
+    // Dropped first: the place is free before the peer sees the end.
     receiver: ReceiveHalf,
     sender: SendHalf,
 }
@@ -65,14 +70,14 @@ impl Connection {
     pub(crate) async fn answer(
         mut stream: TcpStream,
         endpoint: &Endpoint,
-        seat: ConnectionSeat,
+        address: &str,
+        place: Place,
     ) -> Result<Self, NetError> {
-        let address = seat.address().to_string();
         let established = answer_handshake(&mut stream, endpoint);
         let channel = within(endpoint.timeouts.handshake, "the handshake", established)
             .await
-            .map_err(|cause| NetError::new(&address, cause))?;
-        Ok(Self::new(stream, channel, &address, endpoint, Some(seat)))
+            .map_err(|cause| NetError::new(address, cause))?;
+        Ok(Self::new(stream, channel, address, endpoint, Some(place)))
     }
 
     fn new(
@@ -80,7 +85,7 @@ impl Connection {
         channel: Established,
         address: &str,
         endpoint: &Endpoint,
-        seat: Option<ConnectionSeat>,
+        place: Option<Place>,
     ) -> Self {
         let timeouts = endpoint.timeouts;
         let (read, write) = stream.into_split();
@@ -91,6 +96,7 @@ impl Connection {
                 stream: write,
                 sealer: channel.sealer,
                 piece: Vec::new(),
+                kept: KEPT_BYTES,
                 address: address.clone(),
                 timeouts,
                 traffic: endpoint.traffic.clone(),
@@ -101,7 +107,7 @@ impl Connection {
                 address,
                 timeouts,
                 traffic: endpoint.traffic.clone(),
-                _seat: seat,
+                _place: place,
             },
         }
     }
@@ -132,7 +138,48 @@ impl Connection {
         self.receiver.receive_within(patience).await
     }
 
-    /// The halves, to send and receive at the same time. The seat at the listener is freed with the receiving half.
+    /// Keeps less memory between messages for a stranger than for a member.
+    pub(crate) fn suit(&mut self, role: Role) {
+        self.receiver.frames.shrink(role == Role::Stranger);
+        self.sender.kept = if role == Role::Stranger { 0 } else { KEPT_BYTES };
+    }
+
+    /// Waits until the peer begins a message; as [`ReceiveHalf::receive`] for whoever goes on with [`Self::take`].
+    pub(crate) async fn begins(&mut self) -> Result<(), NetError> {
+        let begins = self.receiver.begins(self.receiver.timeouts.idle).await;
+        begins.map_err(|cause| NetError::new(&self.receiver.address, cause))
+    }
+
+    /// Takes the message that has begun, as far as the peer's share allows, which holds its bytes.
+    pub(crate) async fn take(&mut self, allowance: &Allowance) -> Result<(Vec<u8>, Held), NetError> {
+        let patience = match allowance.role {
+            Role::Member => self.receiver.timeouts.message,
+            Role::Stranger => STRANGERS_REQUEST.min(self.receiver.timeouts.message),
+        };
+        let taken = within(patience, "receiving a message", self.receiver.message_within(allowance)).await;
+        taken.map_err(|cause| NetError::new(&self.receiver.address, cause))
+    }
+
+    /// Sends an answer, for which a stranger has less time than a member. `read` is told whenever a stranger has read a
+    /// little of it.
+    pub(crate) async fn answer_with(
+        &mut self,
+        message: &[u8],
+        role: Role,
+        read: impl Fn(),
+    ) -> Result<(), NetError> {
+        let patience = self.sender.timeouts.message;
+        match role {
+            Role::Member => self.sender.send_within(message, patience, usize::MAX, read).await,
+            Role::Stranger => {
+                let reading = Duration::from_secs((message.len() / SLOWEST_READER) as u64);
+                let patience = (STRANGERS_ANSWER + reading).min(patience);
+                self.sender.send_within(message, patience, SLOWEST_READER, read).await
+            }
+        }
+    }
+
+    /// The halves, to send and receive at the same time. The place at the listener is free once the receiving half is dropped.
     pub fn split(self) -> (SendHalf, ReceiveHalf) {
         (self.sender, self.receiver)
     }
@@ -143,6 +190,8 @@ pub struct SendHalf {
     stream: OwnedWriteHalf,
     sealer: Sealer,
     piece: Vec<u8>,
+    /// Capacity that stays with `piece`.
+    kept: usize,
     address: String,
     timeouts: Timeouts,
     traffic: Arc<Traffic>,
@@ -155,10 +204,28 @@ impl SendHalf {
     /// [`Cause::Own`] when it is longer, [`Cause::Timeout`] when the peer does not take it, [`Cause::Closed`] also when
     /// the channel has carried all it may, or an earlier message was cut short.
     pub async fn send(&mut self, message: &[u8]) -> Result<(), NetError> {
-        self.try_send(message).await.map_err(|cause| NetError::new(&self.address, cause))
+        self.send_within(message, self.timeouts.message, usize::MAX, || ()).await
     }
 
-    async fn try_send(&mut self, message: &[u8]) -> Result<(), Cause> {
+    /// Sends so many bytes at a time; `sent` is told of each time.
+    async fn send_within(
+        &mut self,
+        message: &[u8],
+        patience: Duration,
+        at_a_time: usize,
+        sent: impl Fn(),
+    ) -> Result<(), NetError> {
+        let tried = self.try_send(message, patience, at_a_time, sent).await;
+        tried.map_err(|cause| NetError::new(&self.address, cause))
+    }
+
+    async fn try_send(
+        &mut self,
+        message: &[u8],
+        patience: Duration,
+        at_a_time: usize,
+        told: impl Fn(),
+    ) -> Result<(), Cause> {
         // CHAN-8: keys are never renewed. A closed channel is what makes a caller dial a new one.
         if self.sealer.is_spent() {
             return Err(Cause::Closed);
@@ -166,23 +233,32 @@ impl SendHalf {
         let mut sealing = self.sealer.seal(message)?;
         let sent = async {
             while sealing.next_piece(&mut self.piece) {
-                self.stream.write_all(&self.piece).await?;
+                for some in self.piece.chunks(at_a_time) {
+                    self.stream.write_all(some).await?;
+                    told();
+                }
                 self.traffic.sent.fetch_add(self.piece.len() as u64, Ordering::Relaxed);
             }
             Ok(())
         };
         // A peer that reads nothing would keep this task and its message for good.
-        within(self.timeouts.message, "sending a message", sent).await?;
+        within(patience, "sending a message", sent).await?;
         // The pieces of a long message must not cost that much memory on each idle connection from then on.
-        self.piece.shrink_to(KEPT_BYTES);
+        self.piece.clear();
+        self.piece.shrink_to(self.kept);
         Ok(())
     }
+}
+
+/// Bytes of memory that an answer takes while it is sent: its own, and those of its sealed pieces.
+pub(crate) fn sending_bytes(answer: usize) -> usize {
+    answer + answer.min(PIECE_BYTES)
 }
 
 /// The half of a connection that receives.
 pub struct ReceiveHalf {
     // Kept for its drop, which frees the place at the listener.
-    _seat: Option<ConnectionSeat>,
+    _place: Option<Place>,
     frames: FrameReader<OwnedReadHalf>,
     opener: Opener,
     address: String,
@@ -206,20 +282,57 @@ impl ReceiveHalf {
     async fn try_receive(&mut self, patience: Duration) -> Result<Vec<u8>, Cause> {
         // Between messages a peer may be silent for long. Once one has begun it may not: each dripped byte
         // would hold its buffer.
-        within(patience, "waiting for a message", async { Ok(self.frames.header().await?) }).await?;
+        self.begins(patience).await?;
         within(self.timeouts.message, "receiving a message", self.message()).await
+    }
+
+    async fn begins(&mut self, patience: Duration) -> Result<(), Cause> {
+        within(patience, "waiting for a message", async { Ok(self.frames.header().await?) }).await?;
+        Ok(())
     }
 
     async fn message(&mut self) -> Result<Vec<u8>, Cause> {
         loop {
-            // A u16 bounds what the peer can ask for: 65,535 bytes before anything is verified.
-            let frame = self.frames.frame().await?;
-            self.traffic.received.fetch_add((HEADER_BYTES + frame.len()) as u64, Ordering::Relaxed);
-            if let Some(message) = self.opener.open(frame)? {
-                self.frames.settle();
+            if let Some(message) = self.frame(limits::MESSAGE_BYTES).await? {
                 return Ok(message);
             }
-            self.frames.widen();
+        }
+    }
+
+    /// CHAN-16: bytes are taken from the share before there is memory for them.
+    async fn message_within(&mut self, allowance: &Allowance) -> Result<(Vec<u8>, Held), Cause> {
+        let mut held = Held::default();
+        let frame = self.frames.header().await?;
+        // What fits into what each connection has anyway needs no leave.
+        if HEADER_BYTES + frame > SMALL_BYTES {
+            held.add(allowance.incoming.take(frame).await);
+        }
+        let mut announced = false;
+        loop {
+            if let Some(message) = self.frame(allowance.longest()).await? {
+                return Ok((message, held));
+            }
+            if !announced {
+                held.add(allowance.incoming.take(self.opener.announced()).await);
+            }
+            announced = true;
+        }
+    }
+
+    /// Takes a frame; the message that it completes.
+    async fn frame(&mut self, limit: usize) -> Result<Option<Vec<u8>>, Cause> {
+        // A u16 bounds what the peer can ask for: 65,535 bytes before anything is verified.
+        let frame = self.frames.frame().await?;
+        self.traffic.received.fetch_add((HEADER_BYTES + frame.len()) as u64, Ordering::Relaxed);
+        match self.opener.open_within(frame, limit)? {
+            Some(message) => {
+                self.frames.settle();
+                Ok(Some(message))
+            }
+            None => {
+                self.frames.widen();
+                Ok(None)
+            }
         }
     }
 }
@@ -229,7 +342,8 @@ async fn dial_handshake(
     endpoint: &Endpoint,
     expected: Option<MemberId>,
 ) -> Result<Established, Cause> {
-    let (dialler, first) = Dialler::start(&endpoint.credentials()?, fastest_suite(), expected, random()?);
+    let credentials = endpoint.credentials()?;
+    let (dialler, first) = Dialler::start(&credentials, fastest_suite(), expected, random()?);
     // A listener without a place closes at once, and so this may fail before its word is read.
     let written = stream.write_all(&first).await;
     let mut second = [0; SECOND_BYTES];
@@ -251,7 +365,8 @@ async fn answer_handshake(stream: &mut TcpStream, endpoint: &Endpoint) -> Result
     stream.set_nodelay(true)?;
     let mut first = [0; FIRST_BYTES];
     stream.read_exact(&mut first).await?;
-    let (answerer, second) = Answerer::start(&endpoint.credentials()?, &first, random()?)?;
+    let credentials = endpoint.credentials()?;
+    let (answerer, second) = Answerer::start(&credentials, &first, random()?)?;
     stream.write_all(&second).await?;
     let mut third = [0; THIRD_BYTES];
     stream.read_exact(&mut third).await?;

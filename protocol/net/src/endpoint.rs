@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use muster_core::channel::Suite;
 use muster_core::channel::certificate::Credentials;
@@ -16,6 +16,8 @@ use zeroize::Zeroizing;
 
 /// How long the certificate of a channel key is valid: generous towards clocks that are wrong.
 const CERTIFICATE_SECONDS: u64 = 24 * 3600;
+/// How long a channel key is used: a signature for each connection would be work that strangers can ask for.
+const KEY_LIFE: Duration = Duration::from_secs(300);
 
 /// How long a peer may take.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,8 @@ pub struct Endpoint {
     /// Our own address on the newest channel that we dialled, by the member at its other end: only members that we expected
     /// have one, so that there are no more than a run has.
     own: Arc<Mutex<BTreeMap<MemberId, IpAddr>>>,
+    /// The channel key in use, and since when.
+    key: Arc<Mutex<Option<(Instant, Arc<Credentials>)>>>,
 }
 
 /// Bytes over all channels of an endpoint, encryption included, handshakes not.
@@ -61,8 +65,8 @@ pub(crate) struct Traffic {
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
-        let (traffic, own) = (Arc::default(), Arc::default());
-        Self { run, identity, timeouts: Timeouts::default(), traffic, own }
+        let (traffic, own, key) = Default::default();
+        Self { run, identity, timeouts: Timeouts::default(), traffic, own, key }
     }
 
     /// The same endpoint with other timeouts.
@@ -96,10 +100,17 @@ impl Endpoint {
         self.identity.id()
     }
 
-    /// A new channel key and its certificate: each connection has its own.
-    pub(crate) fn credentials(&self) -> io::Result<Credentials> {
+    /// CHAN-15: the channel key and its certificate, the same for some minutes. What a channel's messages are sealed with
+    /// comes from ephemeral keys as well, which each connection has for itself.
+    pub(crate) fn credentials(&self) -> io::Result<Arc<Credentials>> {
+        let mut key = lock(&self.key);
+        if let Some((_, credentials)) = key.as_ref().filter(|(since, _)| since.elapsed() < KEY_LIFE) {
+            return Ok(credentials.clone());
+        }
         let expiry = now().saturating_add(CERTIFICATE_SECONDS);
-        Ok(Credentials::new(self.run, &self.identity, random()?, expiry))
+        let credentials = Arc::new(Credentials::new(self.run, &self.identity, random()?, expiry));
+        *key = Some((Instant::now(), credentials.clone()));
+        Ok(credentials)
     }
 }
 
@@ -126,4 +137,23 @@ pub(crate) fn fastest_suite() -> Suite {
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
     let has_aes = false;
     if has_aes { Suite::AesGcm } else { Suite::ChaChaPoly }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Digest;
+
+    use super::*;
+
+    #[test]
+    fn chan_15_a_channel_key_is_signed_once_for_many_connections() {
+        let endpoint = Endpoint::new(RunId(Digest([1; 32])), Arc::new(Identity::from_secret(&[1; 32])));
+        let first = endpoint.credentials().unwrap();
+        assert!(Arc::ptr_eq(&first, &endpoint.clone().credentials().unwrap()));
+        let long_ago = Instant::now().checked_sub(KEY_LIFE);
+        if let (Some(long_ago), Some((since, _))) = (long_ago, lock(&endpoint.key).as_mut()) {
+            *since = long_ago;
+        }
+        assert_eq!(Arc::ptr_eq(&first, &endpoint.credentials().unwrap()), long_ago.is_none());
+    }
 }

@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 const FULL_BYTES: usize = HEADER_BYTES + limits::FRAME_BYTES;
 /// What an idle connection keeps for reading.
 const KEPT_BYTES: usize = 2 * FULL_BYTES;
+/// What one keeps for a peer of which there may be many: a short request fits.
+pub(crate) const SMALL_BYTES: usize = 4096;
 /// What is read at a time of a long message: fewer reads, and as much as a processor's cache has.
 const LONG_BYTES: usize = 4 * FULL_BYTES;
 
@@ -21,11 +23,22 @@ pub(crate) struct FrameReader<R> {
     unread: Range<usize>,
     /// Whether a long message is under way.
     long: bool,
+    /// Whether as little memory as possible is kept and used.
+    small: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(stream: R) -> Self {
-        Self { stream, buffer: Vec::new(), unread: 0..0, long: false }
+        Self { stream, buffer: Vec::new(), unread: 0..0, long: false, small: false }
+    }
+
+    /// Uses little memory from now on, and reads less at a time.
+    pub(crate) fn shrink(&mut self, small: bool) {
+        self.small = small;
+    }
+
+    fn kept_bytes(&self) -> usize {
+        if self.small { SMALL_BYTES } else { KEPT_BYTES }
     }
 
     /// Bytes of memory that it holds.
@@ -65,10 +78,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// A message is over: gives back the memory that only a long one needs, unless another one has begun to arrive.
     pub(crate) fn settle(&mut self) {
         self.long = false;
-        if self.buffer.len() > KEPT_BYTES && self.unread.len() <= KEPT_BYTES {
+        let kept = self.kept_bytes();
+        if self.buffer.len() > kept && self.unread.len() <= kept {
             self.buffer.copy_within(self.unread.clone(), 0);
             self.unread = 0..self.unread.len();
-            self.buffer.truncate(KEPT_BYTES);
+            self.buffer.truncate(kept);
             self.buffer.shrink_to_fit();
         }
     }
@@ -88,8 +102,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Moves what is unread to the front if it has no room where it is.
     fn make_room(&mut self, length: usize) {
-        let bytes = if self.long { LONG_BYTES } else { KEPT_BYTES };
-        self.buffer.resize(bytes.max(self.buffer.len()), 0);
+        let bytes = if self.long && !self.small { LONG_BYTES } else { self.kept_bytes() };
+        self.buffer.resize(bytes.max(length).max(self.buffer.len()), 0);
         if self.unread.is_empty() || self.unread.start + length > self.buffer.len() {
             self.buffer.copy_within(self.unread.clone(), 0);
             self.unread = 0..self.unread.len();

@@ -1,10 +1,12 @@
 //! Endpoints of the Muster channel over TCP: no rules of the protocol, only bytes of known members.
 //!
-//! Low to high: an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`] bounds
-//! who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them, a
-//! [`swarm`] finds members and spreads hints. Everything that a peer can make grow or wait has a bound: seats, message
-//! lengths, queues, and the [`endpoint::Timeouts`].
+//! Low to high: the [`capacity`] is what the system lets this process have open, and [`shares`] divide it among members,
+//! strangers and sources; an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`]
+//! bounds who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them,
+//! a [`swarm`] finds members and spreads hints. Everything that a peer can make grow or wait has a bound: its share,
+//! message lengths, queues, and the [`endpoint::Timeouts`].
 
+pub mod capacity;
 pub mod client;
 pub mod connection;
 pub mod endpoint;
@@ -14,4 +16,6 @@ pub mod listener;
 pub mod pool;
 pub mod seats;
 pub mod serve;
+pub mod shares;
+pub mod source;
 pub mod swarm;

@@ -10,10 +10,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time;
 use tracing::debug;
 
+use crate::capacity::is_shortage;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
-use crate::seats::{ConnectionLimit, ConnectionSeat, ConnectionSeats};
+use crate::seats::ConnectionLimit;
+use crate::shares::{Place, Shares};
+use crate::source::Source;
 
 /// How long accepting pauses when the operating system has no socket left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,21 +25,29 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    seats: Arc<ConnectionSeats>,
+    shares: Arc<Shares>,
 }
 
 impl Listener {
-    /// Listens on `host:port`; port 0 takes a free one.
+    /// Listens on `host:port`, with shares of its own; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As [`Self::bind_with`].
+    pub async fn bind(address: &str, admission: ConnectionLimit) -> Result<Self, NetError> {
+        Self::bind_with(address, Shares::new(admission)).await
+    }
+
+    /// Listens on `host:port`; port 0 takes a free one. All ports of one process have the same shares.
     ///
     /// # Errors
     /// [`crate::error::Cause::System`] when the address is not ours or its port is busy.
-    pub async fn bind(address: &str, admission: ConnectionLimit) -> Result<Self, NetError> {
+    pub async fn bind_with(address: &str, shares: Arc<Shares>) -> Result<Self, NetError> {
         let bound = async {
             let socket = TcpListener::bind(address).await?;
             socket.local_addr().map(|local| (socket, local))
         };
         let (socket, local) = bound.await.map_err(|error| NetError::new(address, error))?;
-        Ok(Self { socket, address: local, seats: ConnectionSeats::new(admission) })
+        Ok(Self { socket, address: local, shares })
     }
 
     /// Where it listens.
@@ -49,8 +60,8 @@ impl Listener {
     pub async fn accept(&self) -> Incoming {
         loop {
             match self.socket.accept().await {
-                Ok((stream, address)) => match ConnectionSeat::take(&self.seats, address) {
-                    Some(seat) => return Incoming { stream, seat },
+                Ok((stream, address)) => match self.shares.admit(Source::of(address.ip())) {
+                    Some(place) => return Incoming { stream, address: address.to_string(), place },
                     None => {
                         debug!(%address, "no seat left, connection closed");
                         turn_away(stream);
@@ -58,8 +69,12 @@ impl Listener {
                 },
                 Err(error) => {
                     debug!(%error, "accepting failed");
-                    // Without a pause this loop would spin for as long as no socket is free.
-                    time::sleep(PAUSE).await;
+                    // CHAN-13: a member may be waiting for the descriptor of a stranger.
+                    if !(is_shortage(&error) && self.shares.relieve()) {
+                        // Without a pause this loop would spin for as long as no socket is free.
+                        time::sleep(PAUSE).await;
+                    }
+                    tokio::task::yield_now().await;
                 }
             }
         }
@@ -77,7 +92,8 @@ fn turn_away(stream: TcpStream) {
 
 /// A connection before its handshake.
 pub struct Incoming {
-    seat: ConnectionSeat,
+    place: Place,
+    address: String,
     stream: TcpStream,
 }
 
@@ -87,6 +103,10 @@ impl Incoming {
     /// # Errors
     /// [`crate::error::Cause::Timeout`], [`crate::error::Cause::Handshake`], [`crate::error::Cause::Closed`].
     pub async fn establish(self, endpoint: &Endpoint) -> Result<Connection, NetError> {
-        Connection::answer(self.stream, endpoint, self.seat).await
+        Connection::answer(self.stream, endpoint, &self.address, self.place).await
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place.clone()
     }
 }

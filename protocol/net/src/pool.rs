@@ -9,6 +9,7 @@ use muster_core::lock::lock;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time;
 
+use crate::capacity::Capacity;
 use crate::client::Client;
 use crate::endpoint::Endpoint;
 use crate::error::{Cause, NetError};
@@ -39,9 +40,10 @@ struct Slot {
 }
 
 impl Pool {
-    /// An empty pool that keeps at most `keep` clients, at least one.
+    /// An empty pool that keeps at most `keep` clients, at least one, and no more than this process can carry (CHAN-13): a
+    /// process has two large ones.
     pub fn new(endpoint: Endpoint, keep: usize) -> Self {
-        let keep = keep.max(1);
+        let keep = keep.min(Capacity::of_process().dialled / 2).max(1);
         Self { endpoint, keep, active: Semaphore::new(keep), slots: Mutex::default() }
     }
 

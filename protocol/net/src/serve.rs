@@ -14,9 +14,12 @@ use tokio::task::JoinSet;
 use tokio::time;
 use tracing::{debug, error};
 
+use crate::connection::{Connection, sending_bytes};
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
 use crate::listener::{Incoming, Listener};
+use crate::seats::Activity;
+use crate::shares::{Place, Role};
 
 /// How long requests under way may still take after the shutdown.
 const GRACE: Duration = Duration::from_secs(2);
@@ -37,10 +40,21 @@ impl From<Reject> for Unanswered {
     }
 }
 
-/// Answers the requests of known members.
+/// Answers the requests of known peers.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request of `peer`, with at most [`limits::MESSAGE_BYTES`]. May wait, as for a long poll; is cancelled when the
-    /// server stops. Called concurrently, but only once at a time for one connection.
+    /// What a peer is now: it decides on its share. Asked for with each request, since newcomers become members, and members
+    /// are banned. Must not wait.
+    fn role(&self, peer: &MemberId) -> Role;
+
+    /// Waits until there is something to answer a request with, as for a long poll, and gives the most bytes that the answer
+    /// has. Nothing of anybody's share is held meanwhile.
+    fn ready(&self, _request: &[u8]) -> impl Future<Output = usize> + Send {
+        std::future::ready(limits::MESSAGE_BYTES)
+    }
+
+    /// Answers one request of `peer`, with at most [`limits::MESSAGE_BYTES`]. Is cancelled when the server stops. Called
+    /// concurrently, but only once at a time for one connection. What takes longer than a millisecond runs elsewhere
+    /// ([`crate::shares::Turns`]).
     fn handle(
         &self,
         peer: MemberId,
@@ -54,11 +68,16 @@ pub trait Handler: Send + Sync + 'static {
     fn disconnected(&self, _peer: MemberId) {}
 }
 
+/// Whoever asks is a member: where nobody knows members, nobody is a stranger.
 impl<F, A> Handler for F
 where
     F: Fn(MemberId, Vec<u8>) -> A + Send + Sync + 'static,
     A: Future<Output = Result<Vec<u8>, Unanswered>> + Send,
 {
+    fn role(&self, _peer: &MemberId) -> Role {
+        Role::Member
+    }
+
     fn handle(
         &self,
         peer: MemberId,
@@ -108,27 +127,71 @@ pub async fn serve<H: Handler>(
     }
 }
 
-/// Answers one connection until it ends, or until `stop` loses its sender between two requests.
+/// Answers one connection until it ends, or until `stop` loses its sender between two requests, or its place is taken away.
 async fn answer<H: Handler>(
     incoming: Incoming,
     endpoint: &Endpoint,
     handler: &H,
     mut stop: watch::Receiver<()>,
 ) -> Result<(), NetError> {
-    let mut connection = tokio::select! {
-        connection = incoming.establish(endpoint) => connection?,
-        _ = stop.changed() => return Ok(()),
-    };
-    let peer = connection.peer();
-    // By its drop, since a panic or the shutdown ends this task at any await.
-    let _presence = ConnectionGuard::new(handler, peer);
-    loop {
-        let request = tokio::select! {
-            request = connection.receive() => request?,
+    let place = incoming.place();
+    let served = async {
+        let connection = tokio::select! {
+            connection = incoming.establish(endpoint) => connection?,
             _ = stop.changed() => return Ok(()),
         };
+        let peer = connection.peer();
+        place.greeted(handler.role(&peer));
+        // By its drop, since a panic or the shutdown ends this task at any await.
+        let _presence = ConnectionGuard::new(handler, peer);
+        converse(connection, &place, handler, stop).await
+    };
+    tokio::select! {
+        ended = served => ended,
+        () = place.taken_away() => Ok(()),
+    }
+}
+
+/// Answers request after request, within the peer's share.
+async fn converse<H: Handler>(
+    mut connection: Connection,
+    place: &Place,
+    handler: &H,
+    mut stop: watch::Receiver<()>,
+) -> Result<(), NetError> {
+    let peer = connection.peer();
+    loop {
+        let role = handler.role(&peer);
+        // Idle, it is one of its kind already.
+        if place.settle(peer, role).is_none() {
+            return Ok(());
+        }
+        connection.suit(role);
+        place.does(Activity::Idle);
+        tokio::select! {
+            begins = connection.begins() => begins?,
+            _ = stop.changed() => return Ok(()),
+        }
+        // It may have become a member while it was idle.
+        let role = handler.role(&peer);
+        let Some(allowance) = place.settle(peer, role) else { return Ok(()) };
+        let taken = tokio::select! {
+            taken = connection.take(&allowance) => taken?,
+            _ = stop.changed() => return Ok(()),
+        };
+        place.does(Activity::Working);
+        let (request, held) = taken;
+        place.wait_for_pace(role).await;
+        let most = sending_bytes(handler.ready(&request).await.min(limits::MESSAGE_BYTES));
+        let mut room = place.room(&allowance, most).await;
         let Some(response) = response(handler.handle(peer, request).await) else { return Ok(()) };
-        connection.send(&response).await?;
+        drop(held);
+        room.keep(sending_bytes(response.len()));
+        place.count_answer(role, response.len());
+        place.does(Activity::Sending);
+        connection.answer_with(&response, role, || place.does(Activity::Sending)).await?;
+        // CHAN-17: whoever asks ahead is always ready to be answered; other tasks of this thread have their turn first.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -1,14 +1,14 @@
 //! What a keeper takes in: blocks of a frozen contribution, checked before anything of them is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::contribution::open_block;
 use muster_core::error::Reject;
-use muster_core::ids::{Block, MemberId, Part};
+use muster_core::ids::{Block, Digest, MemberId, Part};
 use muster_core::layout::Layout;
-use muster_core::ledger::RoundView;
+use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::messages::round::Receipt;
-use muster_core::messages::wire::{BlockData, PutBlocks};
+use muster_core::messages::wire::{BlockData, InputQuery, PutBlocks};
 
 /// Blocks of one part, as their author brought them to a keeper, each proved against the frozen commitment.
 #[derive(Debug)]
@@ -64,6 +64,78 @@ impl<'a> Delivery<'a> {
     }
 }
 
+/// A request for blocks that may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The open round waits for it.
+    Now {
+        /// Root of the contribution.
+        root: Digest,
+        /// As many blocks of it as whoever asks may lack.
+        most: usize,
+    },
+    /// Nobody waits for it but whoever asks.
+    Later {
+        /// Root of the contribution.
+        root: Digest,
+    },
+}
+
+impl Wanted {
+    /// ROUND-35: looks at a request by `from` before anything is read for it.
+    ///
+    /// # Errors
+    /// [`Reject`] for strangers and for whoever is out of the run, for a block that is named twice or is none of the
+    /// model's, and for a contribution that the ledger does not know.
+    pub fn by(ledger: &Ledger, from: &MemberId, query: &InputQuery) -> Result<Self, Reject> {
+        let is_steward = *from == ledger.manifest().steward;
+        let standing = ledger.member(from).map(|member| member.standing);
+        let out = matches!(standing, None | Some(Standing::Banned | Standing::Left));
+        if out && !is_steward {
+            return Err(Reject::NotEntitled("ask for blocks: they are for members"));
+        }
+        // The root comes from the ledger: a query cannot choose what is read from the disk.
+        let view = ledger.round(query.round).ok_or(Reject::Stale("the round is not remembered"))?;
+        let commitment = view.slot_of(&query.member).and_then(|slot| view.commitment(slot));
+        let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
+        let named: BTreeSet<Block> = query.blocks.iter().copied().collect();
+        if named.len() < query.blocks.len() {
+            return Err(Reject::Rule("a request names each block once"));
+        }
+        if named.iter().any(|block| ledger.layout().block(*block).is_none()) {
+            return Err(Reject::Rule("a request names blocks of the model"));
+        }
+        let open = ledger.current().is_some_and(|view| view.round() == query.round);
+        if !open || ledger.stage() != Stage::Reducing {
+            return Ok(Self::Later { root });
+        }
+        // Whoever has to reduce the part now, and the steward, which reduces disputed ones again.
+        let parts = (0..view.parts().len() as u16).map(Part);
+        let own: Vec<&[Block]> = parts
+            .filter(|part| is_steward || view.aggregating(*part).any(|member| member == *from))
+            .filter_map(|part| Some(view.parts().get(part.index())?.blocks.as_slice()))
+            .collect();
+        let is_own = |block: &Block| own.iter().any(|blocks| blocks.binary_search(block).is_ok());
+        match named.iter().all(is_own) {
+            true => Ok(Self::Now { root, most: own.iter().map(|blocks| blocks.len()).sum() }),
+            false => Ok(Self::Later { root }),
+        }
+    }
+
+    /// The same after everything that a round waits for.
+    #[must_use]
+    pub fn later(self) -> Self {
+        Self::Later { root: self.root() }
+    }
+
+    /// Root of the contribution.
+    pub fn root(&self) -> Digest {
+        match self {
+            Self::Now { root, .. } | Self::Later { root } => *root,
+        }
+    }
+}
+
 /// Refuses a block that comes twice.
 fn each_once(blocks: &[BlockData]) -> Result<(), Reject> {
     // A few bytes may stand for a whole block of zeros: repeated, they would fill the keeper's memory.
@@ -77,8 +149,7 @@ mod tests {
 
     use muster_core::codec::{Bytes, List, Text};
     use muster_core::contribution::Commitment;
-    use muster_core::ids::{Digest, Round, Slot};
-    use muster_core::ledger::Ledger;
+    use muster_core::ids::{Round, Slot};
     use muster_core::manifest::{Profile, fixture};
     use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
     use muster_core::messages::record::{Body, Freeze};

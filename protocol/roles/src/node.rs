@@ -201,6 +201,8 @@ pub enum MembershipEnd {
     Interrupted,
     /// It was banned.
     Banned(Box<Ban>),
+    /// Another machine runs with its key, and is there.
+    Elsewhere(Addresses),
     /// The steward broke a promise, shown by this: why, in words.
     Convicted(Box<Evidence>, String),
 }
@@ -232,6 +234,8 @@ pub struct Node {
     applied: bool,
     /// The height at which it last said that it is back, unless that was refused.
     back: Option<Height>,
+    /// Height of the ledger when it had read everything for the first time.
+    since: Option<Height>,
     /// The newest round that was foreseen.
     foreseen: Option<Round>,
     /// The row that it has said it holds, unless that was refused.
@@ -265,6 +269,7 @@ impl Node {
             followed: false,
             applied: false,
             back: None,
+            since: None,
             foreseen: None,
             ready: None,
             dismissal: None,
@@ -342,6 +347,7 @@ impl Node {
     /// There is news. A promise that it breaks ends the membership before anything else is done.
     fn follow(&mut self, ledger: Arc<Ledger>, in_step: bool) {
         (self.ledger, self.in_step, self.followed) = (ledger, in_step, true);
+        self.since.get_or_insert(self.ledger.height());
         // AUDIT-13: before anything is decided on the news; nobody follows a steward that broke its word.
         let broken = self.pledges.broken_commit(&self.ledger);
         self.break_off(broken);

@@ -14,6 +14,7 @@ pub mod exhibits;
 pub mod hearing;
 pub mod past;
 
+mod deliveries;
 mod jury;
 mod justice;
 mod presence;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use muster_core::audit::Judgement;
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
+use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
@@ -36,16 +38,19 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Idle, Record, Rewind};
 use muster_core::messages::round::{PartResult, Receipt};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
-use muster_core::round::{Conductor, Output};
+use muster_core::round::{ClaimedDelivery, Conductor, Output, ShownDelivery};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 
 use accusation::Allegation;
+use deliveries::Deliveries;
 use exhibits::{OwedContribution, OwedPart};
 use hearing::{Matter, Ruling};
 use justice::Justice;
 use past::PastRound;
 use presence::Attendance;
+
+use crate::keeper::Wanted;
 
 /// How long a closed run is still served to those who are connected, members and observers.
 const FAREWELL: u64 = 15_000;
@@ -86,7 +91,11 @@ pub enum StewardInput {
         date: u64,
     },
     /// Blocks were stored, or why not; the receipt to sign once their part is whole.
-    Stored(Question, Result<Option<Receipt>, muster_core::error::Reject>),
+    Stored(Question, Result<Option<Receipt>, Reject>),
+    /// The signatures of a delivery's receipts were checked.
+    DeliveryChecked(Question, Box<Result<ShownDelivery, Reject>>),
+    /// Blocks were read and given, or could not be.
+    Served(Question),
     /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
     Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
     /// The states that a Rewind can go back to, after one.
@@ -105,6 +114,8 @@ pub enum StewardInput {
     Proved(Box<Evidence>),
     /// Somebody wants it to stop.
     Interrupt,
+    /// This process did not run for a while, which its time leaves out: what others did meanwhile was not heard.
+    Resumed,
     /// Time has passed.
     Tick,
 }
@@ -121,8 +132,10 @@ pub enum StewardEffect {
     Keep(Round, Box<Request>),
     /// Take blocks from their author, and say [`StewardInput::Stored`].
     Store(Question, MemberId, Box<PutBlocks>),
-    /// Answer with blocks of the contribution with this root.
-    Read(Question, InputQuery, Digest),
+    /// Check the signatures of these receipts, beside everything else, and say [`StewardInput::DeliveryChecked`].
+    CheckDelivery(Question, Box<ClaimedDelivery>),
+    /// Answer with blocks of a contribution, those of [`Wanted::Now`] first, and say [`StewardInput::Served`].
+    Read(Question, InputQuery, Wanted),
     /// Fetch the values of these results and apply them: [`StewardInput::Applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
     /// The values of this result will be wanted soon.
@@ -211,6 +224,8 @@ pub enum Bulletin {
     Lost(Round, MemberId, String),
     /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
     OutOfReach(MemberId),
+    /// This process did not run for a while; the phase has begun anew.
+    Resumed,
     /// The steward stops after this round.
     Stopping,
     /// The run is over.
@@ -247,8 +262,9 @@ pub struct Steward {
     /// Those that are being stored.
     storing: BTreeMap<Question, (MemberId, u8, Part)>,
     applying: bool,
-    /// Deliveries of the round that have a receipt.
-    delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
+    deliveries: Deliveries,
+    /// Blocks that aggregators of the open round have asked for, by whoever asked and whose blocks they are.
+    asked: BTreeMap<(MemberId, MemberId), usize>,
     /// Members already reported for not checking results.
     stalling: BTreeSet<MemberId>,
     refusals: u32,
@@ -280,7 +296,8 @@ impl Steward {
             relayed: BTreeMap::new(),
             storing: BTreeMap::new(),
             applying: false,
-            delivered: BTreeMap::new(),
+            deliveries: Deliveries::default(),
+            asked: BTreeMap::new(),
             stalling: BTreeSet::new(),
             refusals: 0,
             told_held: None,
@@ -338,6 +355,8 @@ impl Steward {
                 self.asked(question, &from, *request, date)
             }
             StewardInput::Stored(question, stored) => self.stored(question, stored),
+            StewardInput::DeliveryChecked(question, shown) => self.delivery_checked(question, *shown),
+            StewardInput::Served(question) => self.conductor.paid(self.now, question.0),
             StewardInput::Applied(applied, states) => {
                 (self.applying, self.states) = (false, states);
                 self.conductor.applied(self.now, applied);
@@ -356,6 +375,7 @@ impl Steward {
                 self.stop_after = Some(self.ledger().next_round());
                 self.tell(Bulletin::Stopping);
             }
+            StewardInput::Resumed => self.resume(),
             StewardInput::Tick => {}
         }
     }

@@ -53,7 +53,7 @@ fn create_aside(path: &Path, care: Care) -> io::Result<(PathBuf, File)> {
     }
     loop {
         let aside = aside(path);
-        match options.open(&aside) {
+        match patiently(|| options.open(&aside)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => return Ok((aside, opened?)),
         }
@@ -87,7 +87,7 @@ pub(crate) fn sweep(directory: &Path) -> Result<()> {
 /// Makes renames within a directory survive a power failure.
 pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
     if cfg!(unix) {
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        let synced = patiently(|| File::open(directory)).and_then(|directory| directory.sync_all());
         return synced.map_err(|error| StoreError::io(directory, &error));
     }
     Ok(())
@@ -101,7 +101,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
 /// Names in a directory, sorted; none when it does not exist. Names that are not UTF-8 are left out.
 pub(crate) fn names(directory: &Path) -> Result<Vec<String>> {
     let failed = |error: io::Error| StoreError::io(directory, &error);
-    let entries = match fs::read_dir(directory) {
+    let entries = match patiently(|| fs::read_dir(directory)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };

@@ -154,12 +154,25 @@ impl Journal {
     /// # Errors
     /// [`Kind::Corrupt`] when one is damaged; what the system reports.
     pub fn records(&self, from: Height, most: usize) -> Result<Vec<Signed<Record>>> {
+        self.records_within(from, most, usize::MAX)
+    }
+
+    /// The same, of no more than so many bytes, and one record at least: nothing is read that does not fit an answer.
+    ///
+    /// # Errors
+    /// As [`Self::records`].
+    pub fn records_within(&self, from: Height, most: usize, bytes: usize) -> Result<Vec<Signed<Record>>> {
         let sealed = self.read(|reading| {
             let table = reading.open_table(RECORDS)?;
-            let mut sealed = Vec::new();
+            let (mut sealed, mut room) = (Vec::new(), bytes);
             for entry in table.range(from.0..)?.take(most) {
                 let (height, record) = entry?;
-                sealed.push((height.value(), record.value().to_vec()));
+                let record = record.value();
+                if record.len() > room && !sealed.is_empty() {
+                    break;
+                }
+                room = room.saturating_sub(record.len());
+                sealed.push((height.value(), record.to_vec()));
             }
             Ok(sealed)
         })?;

@@ -23,6 +23,7 @@ mod files;
 pub mod home;
 pub mod journal;
 pub mod offers;
+pub mod patience;
 pub mod reading;
 pub mod regular;
 pub mod rows;

@@ -15,6 +15,7 @@ use muster_core::state::{State, StateRoots};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, STATES};
+use crate::patience::patiently;
 use crate::rows::Rows;
 use crate::states::{ADVICE, Header, Vectors, header, read_header, rounds, write_header};
 use crate::vectors::{PIECE, VECTORS, damaged};
@@ -72,7 +73,7 @@ impl Home {
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn open_offer(&self, round: Round) -> Result<OfferFile> {
         let path = self.offer_path(round);
-        let opened = File::open(&path).and_then(|mut file| {
+        let opened = patiently(|| File::open(&path)).and_then(|mut file| {
             let bytes = file.metadata()?.len();
             let (header, before) = read_header(&mut file, bytes, Vectors::All)?;
             Ok((file, header, before))

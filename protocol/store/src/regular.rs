@@ -10,6 +10,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::error::{Kind, Result, StoreError};
+use crate::patience::patiently;
 
 /// Bytes of settings and other texts that people write.
 pub const TEXT_BYTES: u64 = 1 << 20;
@@ -28,7 +29,7 @@ pub fn open(path: &Path, most: u64) -> Result<File> {
         let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
     }
-    let file = options.open(path).map_err(failed)?;
+    let file = patiently(|| options.open(path)).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
     if !found.is_file() {
         let cause = format!("is {}, and a regular file is needed", kind(found.file_type()));

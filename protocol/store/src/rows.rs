@@ -16,6 +16,7 @@ use muster_core::state::{Shard, ShardRoots, ShardView, State, vector_root};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, ROWS};
+use crate::patience::patiently;
 use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
 
 const ADVICE: &str = "check the disk and start again: what lies there is computed anew";
@@ -152,7 +153,7 @@ impl RowFile {
             StoreError::refused(&self.parameters.0, "is a row without its moments", "ask for a newer state")
         };
         let ScratchFile(path) = file.ok_or_else(lacks)?;
-        let opened = File::open(path).and_then(|mut file| {
+        let opened = patiently(|| File::open(path)).and_then(|mut file| {
             file.seek(SeekFrom::Start(4 * before as u64))?;
             Ok(file)
         });

@@ -4,7 +4,6 @@
 //! connections, streams of news, the time for a request's head.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
@@ -22,6 +21,8 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use muster_net::capacity::Capacity;
+use muster_net::source::Source;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
@@ -32,16 +33,12 @@ use tokio_stream::{Stream, StreamExt};
 use crate::site::{Page, Purpose, Site};
 use crate::view::View;
 
-/// Connections at once.
-const CONNECTIONS: usize = 256;
-/// Streams of news at once: one for each open page.
-const STREAMS: usize = 128;
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection lasts, whether or not its other end reads; a stream of news is dialled again by the browser.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Connections from one address, unless it is this machine.
-const PER_ADDRESS: usize = 24;
+/// Connections from one source, unless it is this machine.
+const PER_SOURCE: usize = 24;
 /// Pages made at once: what a run computes with must not be taken by those who look.
 const MAKERS: usize = 2;
 /// Between two news of one stream at least: a page is fetched again for each.
@@ -97,7 +94,8 @@ pub async fn serve(view: Arc<View>, address: &str) -> Result<Pages, String> {
     let bound = listener.local_addr().map_err(taken)?;
     let server = Server {
         site: Arc::new(Site::new(view, Purpose::Live)),
-        streams: Arc::new(Semaphore::new(STREAMS)),
+        // One for each open page, which has other connections, too.
+        streams: Arc::new(Semaphore::new(Capacity::of_process().web.div_ceil(2))),
         makers: Semaphore::new(MAKERS),
         local: bound.ip().is_loopback(),
     };
@@ -108,21 +106,16 @@ pub async fn serve(view: Arc<View>, address: &str) -> Result<Pages, String> {
 
 async fn accept(listener: TcpListener, router: Router) {
     // Dropped with this task, so that nobody is served any more when it ends.
-    let mut connections: JoinSet<IpAddr> = JoinSet::new();
-    let mut by_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    let mut connections = JoinSet::new();
+    let mut guests = Guests { most: Capacity::of_process().web, open: Vec::new() };
     loop {
-        let room = connections.len() < CONNECTIONS;
         tokio::select! {
-            accepted = listener.accept(), if room => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let (peer, count) = (peer.ip(), by_address.entry(peer.ip()).or_default());
-                    if *count < PER_ADDRESS || peer.is_loopback() {
-                        *count += 1;
-                        let router = router.clone();
-                        connections.spawn(async move {
-                            connection(stream, router).await;
-                            peer
-                        });
+                    let (source, local) = (Source::of(peer.ip()), peer.ip().to_canonical().is_loopback());
+                    if guests.admit(source, local) {
+                        let task = connections.spawn(connection(stream, router.clone()));
+                        guests.open.push((source, task));
                     }
                 }
                 Err(error) => {
@@ -130,17 +123,39 @@ async fn accept(listener: TcpListener, router: Router) {
                     sleep(Duration::from_millis(100)).await;
                 }
             },
-            Some(ended) = connections.join_next() => {
-                if let Ok(peer) = ended
-                    && let Entry::Occupied(mut count) = by_address.entry(peer)
-                {
-                    *count.get_mut() -= 1;
-                    if *count.get() == 0 {
-                        count.remove();
-                    }
-                }
-            }
+            // Ended tasks leave the set at once.
+            Some(_) = connections.join_next() => {}
         }
+    }
+}
+
+/// The connections that are open, the oldest first.
+struct Guests {
+    /// CHAN-13: the files of the run come before those who look.
+    most: usize,
+    open: Vec<(Source, AbortHandle)>,
+}
+
+impl Guests {
+    /// Whether there is room for one more from a source, counted as on the channel's ports (CHAN-12). Where all places are
+    /// taken, the oldest connection of the source that has most gives way, unless that is this one.
+    fn admit(&mut self, source: Source, local: bool) -> bool {
+        self.open.retain(|(_, task)| !task.is_finished());
+        let mut by_source: BTreeMap<Source, usize> = BTreeMap::new();
+        for (source, _) in &self.open {
+            *by_source.entry(*source).or_default() += 1;
+        }
+        let here = by_source.get(&source).copied().unwrap_or_default();
+        if here >= PER_SOURCE && !local {
+            return false;
+        }
+        if self.open.len() < self.most {
+            return true;
+        }
+        let crowded = by_source.into_iter().max_by_key(|(_, count)| *count);
+        let Some((crowded, _)) = crowded.filter(|(_, count)| *count > here + 1) else { return false };
+        let oldest = self.open.iter().position(|(source, _)| *source == crowded);
+        oldest.map(|oldest| self.open.remove(oldest).1.abort()).is_some()
     }
 }
 
@@ -246,4 +261,27 @@ fn secured(mut response: Response) -> Response {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn chan_12_no_source_takes_all_places_of_browsers() {
+        let mut guests = Guests { most: 8, open: Vec::new() };
+        let source = |address: &str| Source::of(address.parse().unwrap());
+        let mut come = |from: &str| {
+            let admitted = guests.admit(source(from), false);
+            if admitted {
+                guests.open.push((source(from), tokio::spawn(std::future::pending::<()>()).abort_handle()));
+            }
+            admitted
+        };
+        // One network of IPv6, from address after address.
+        assert_eq!((0..100).filter(|last| come(&format!("2001:db8::{last:x}"))).count(), 8);
+        assert!(come("10.0.0.1") && come("10.0.0.1") && come("10.0.0.2"));
+        assert!(!come("2001:db8::1"));
+        assert_eq!(guests.open.iter().filter(|(from, _)| *from == source("2001:db8::1")).count(), 5);
+    }
 }

@@ -156,11 +156,16 @@ impl Sim {
                     self.answered(number, request, Some(response));
                 }
             }
+            StewardEffect::CheckDelivery(question, claimed) => {
+                let shown = Box::new(claimed.check());
+                self.machine
+                    .handle(self.clock.now() - self.began, StewardInput::DeliveryChecked(question, shown));
+            }
+            StewardEffect::Read(question, ..) => {
+                self.machine.handle(self.clock.now() - self.began, StewardInput::Served(question));
+            }
             // Blocks that are where they are wanted.
-            StewardEffect::Store(..)
-            | StewardEffect::Read(..)
-            | StewardEffect::Prefetch(_)
-            | StewardEffect::Archive => {}
+            StewardEffect::Store(..) | StewardEffect::Prefetch(_) | StewardEffect::Archive => {}
         }
     }
 

@@ -8,6 +8,7 @@ use std::thread::available_parallelism;
 use muster_compute::{Library, Machine};
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
+use muster_net::capacity::Capacity;
 use muster_replica::memory::{self, Need};
 
 use super::finding::Finding;
@@ -51,6 +52,17 @@ pub fn threads(machine: &Machine) -> Finding {
         }
         Ok(most) => Finding::good("threads", format!("{asked} of {most} that this process may use")),
     }
+}
+
+/// How many files and connections this process may have open (CHAN-13).
+pub fn descriptors(capacity: &Capacity) -> Finding {
+    let found = capacity.to_string();
+    if capacity.is_full() {
+        return Finding::good("files", found);
+    }
+    let remedy = "it works, but where many dial, strangers have to wait; raise the limit with `ulimit -n 65536`, or LimitNOFILE \
+                  in a unit of systemd";
+    Finding::care("files", found, remedy)
 }
 
 /// Compares a need with the memory that is left; `whose` is what takes it.
@@ -145,6 +157,13 @@ mod tests {
         assert!(threads(&Machine::new(1, None)).is_good());
         let many = threads(&Machine::new(100_000, None));
         assert!(!many.is_good() && many.line().contains("--threads"), "{many:?}");
+    }
+
+    #[test]
+    fn chan_13_few_files_and_connections_need_care() {
+        assert!(descriptors(&Capacity::of(1 << 20)).is_good());
+        let few = descriptors(&Capacity::of(256));
+        assert!(!few.is_good() && few.line().contains("ulimit -n") && few.line().contains("256"), "{few:?}");
     }
 
     #[test]

@@ -109,15 +109,10 @@ impl NodeDriver {
         let Some(view) = ledger.round(round) else { return };
         let Some(work) = self.assignment(view, slot, quota) else { return };
         let task = self.committing();
-        let (gossip, sender) = (self.gossip.clone(), self.sender.clone());
+        let sender = self.sender.clone();
         tokio::spawn(async move {
             let message = match tokio::task::spawn_blocking(move || task.commit(work)).await {
-                Ok(Ok(commits)) => {
-                    if let (Some(gossip), Some(commit)) = (gossip, commits.first()) {
-                        gossip.committed(commit);
-                    }
-                    Completion::Input(NodeInput::Committed(commits))
-                }
+                Ok(Ok(commits)) => Completion::Input(NodeInput::Committed(commits)),
                 // A disk or a memory that fails would fail again; anything else costs this round alone.
                 Ok(Err(why @ (JoinError::Store(_) | JoinError::Unreliable(_)))) => Completion::Failed(why),
                 Ok(Err(why)) => return tracing::error!("round {round}: {why}"),

@@ -13,7 +13,7 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::TableOpening;
 use muster_core::messages::record::{Ban, Body};
-use muster_core::messages::wire::{Notice, Request};
+use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::Check;
 use muster_replica::{
     Contact, Event, Follower, Gossiping, Keeps, Peers, Phase, Replica, evidence_words, keep_evidence,
@@ -317,13 +317,20 @@ impl NodeDriver {
 
     /// Says these to the steward one after the other, after a pause.
     fn say(&self, requests: Vec<Request>, pause: Duration) {
-        let (uplink, sender) = (self.uplink(), self.sender.clone());
+        let (uplink, sender, gossip) = (self.uplink(), self.sender.clone(), self.gossip.clone());
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
             for request in requests {
                 let answer = tell(&uplink, &request).await;
+                // COMMIT-8: only now. Where another machine runs with the same key, and the steward holds what that one said,
+                // this one has said nothing to anybody else.
+                if let (Some(gossip), Request::Commit(commit)) = (&gossip, &request)
+                    && matches!(answer, Some(Response::Committed(_)))
+                {
+                    gossip.committed(commit);
+                }
                 let _ = sender.send(Completion::Input(NodeInput::Told(Box::new(request), answer))).await;
             }
         });

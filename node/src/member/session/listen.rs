@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use muster_core::codec::{List, Text};
 use muster_core::messages::enrol::Addresses;
+use muster_net::capacity::Capacity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_net::serve::serve;
+use muster_net::shares::Shares;
 use muster_store::journal::Journal;
+use muster_store::patience;
 use tokio::sync::oneshot;
 
 use crate::address::is_loopback;
@@ -36,7 +39,15 @@ pub(super) async fn listen(
         (Listen::TowardsSteward, Some(own)) => SocketAddr::new(own, 0).to_string(),
         (Listen::Nowhere, _) | (Listen::TowardsSteward, None) => return Ok((Addresses::default(), None)),
     };
-    let listener = bind(&wanted, journal).await?;
+    let capacity = Capacity::of_process();
+    if !capacity.is_full() {
+        tracing::info!("{capacity}");
+    }
+    let limit = ConnectionLimit::default();
+    let shares = Shares::new(ConnectionLimit { total: limit.total.min(capacity.channel), ..limit });
+    let relief = shares.clone();
+    patience::relieve_by(Arc::new(move || relief.relieve()));
+    let listener = bind(&wanted, journal, &shares).await?;
     let address = listener.local_addr();
     journal.put_note(LISTENED, address.to_string().as_bytes())?;
     let Some(advertised) = advertised(options.advertise.as_deref(), address, own) else {
@@ -58,14 +69,14 @@ pub(super) async fn listen(
 }
 
 /// A port there; where any will do, that of the last time if it is free.
-async fn bind(wanted: &str, journal: &Journal) -> Result<Listener, JoinError> {
+async fn bind(wanted: &str, journal: &Journal, shares: &Arc<Shares>) -> Result<Listener, JoinError> {
     let before = journal.note(LISTENED)?.and_then(|bytes| String::from_utf8(bytes).ok());
     if let Some(again) = before.filter(|before| is_of(wanted, before))
-        && let Ok(listener) = Listener::bind(&again, ConnectionLimit::default()).await
+        && let Ok(listener) = Listener::bind_with(&again, shares.clone()).await
     {
         return Ok(listener);
     }
-    Listener::bind(wanted, ConnectionLimit::default()).await.map_err(|error| {
+    Listener::bind_with(wanted, shares.clone()).await.map_err(|error| {
         JoinError::Environment(format!(
             "cannot listen on {wanted}: {error}; give another address with --listen"
         ))

@@ -33,6 +33,8 @@ pub struct Docket {
     asked: BTreeMap<(MemberId, Round, MemberId), Digest>,
     /// Contributions that have passed, and by whose verdict.
     passed: BTreeMap<(Round, MemberId), MemberId>,
+    /// Round and author of each verdict and recomputation that passes, by its name.
+    passing: BTreeMap<Digest, (Round, MemberId)>,
     /// What verifiers say of contributions of which they have recomputed every leaf.
     recomputed: BTreeMap<(Round, MemberId, MemberId), (Signed<Recomputation>, Finding)>,
     /// Contributions that a verifier finds guilty, and the verifier, until that has led to a ban or to nothing.
@@ -207,6 +209,7 @@ impl Docket {
         let cases = &self.cases;
         self.asked.retain(|(_, round, _), name| *round >= oldest && cases.contains_key(name));
         self.passed.retain(|(round, _), _| *round >= oldest);
+        self.passing.retain(|_, (round, _)| *round >= oldest);
         self.recomputed.retain(|(round, ..), _| *round >= oldest);
         self.charged.retain(|(round, ..), _| *round >= oldest);
         self.rechecked.retain(|(round, ..)| *round >= oldest);

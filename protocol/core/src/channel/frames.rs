@@ -138,13 +138,26 @@ impl Opener {
     /// [`Reject`] when the frame is not the next one of the peer, is cut otherwise than this module says, announces a
     /// message over the limit, or is one too many. Every later frame is refused, too.
     pub fn open(&mut self, frame: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
-        let opened = self.open_next(frame);
+        self.open_within(frame, limits::MESSAGE_BYTES)
+    }
+
+    /// The same with a limit for this message that may be lower than [`limits::MESSAGE_BYTES`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_within(&mut self, frame: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Reject> {
+        let opened = self.open_next(frame, limit);
         // After one failure nothing more is read: a gap could hide what a middleman has dropped.
         self.next = if opened.is_ok() { self.next + 1 } else { limits::CHANNEL_FRAMES };
         opened
     }
 
-    fn open_next(&mut self, frame: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
+    /// Bytes that the message under way takes, as it has announced; 0 between messages.
+    pub fn announced(&self) -> usize {
+        self.partial.as_ref().map_or(0, |(length, _)| *length)
+    }
+
+    fn open_next(&mut self, frame: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Reject> {
         if self.next >= limits::CHANNEL_FRAMES {
             return Err(Reject::Rule("nothing follows the last frame of a channel"));
         }
@@ -153,7 +166,7 @@ impl Opener {
                 self.append_text(frame, &mut message)?;
                 (length, message)
             }
-            None => self.first_text(frame)?,
+            None => self.first_text(frame, limit.min(limits::MESSAGE_BYTES))?,
         };
         // Bytes behind the announced end would be read as the next length.
         if message.len() > length {
@@ -170,7 +183,7 @@ impl Opener {
         Ok(None)
     }
 
-    fn first_text(&self, frame: &[u8]) -> Result<(usize, Vec<u8>), Reject> {
+    fn first_text(&self, frame: &[u8], limit: usize) -> Result<(usize, Vec<u8>), Reject> {
         let mut text = Vec::new();
         self.append_text(frame, &mut text)?;
         let Some((length, head)) = text.split_first_chunk::<LENGTH_BYTES>() else {
@@ -178,8 +191,8 @@ impl Opener {
         };
         let length = u32::from_le_bytes(*length) as usize;
         // As soon as it is read: nothing is reserved for a length that is not allowed.
-        if length > limits::MESSAGE_BYTES {
-            let (length, limit) = (length as u64, limits::MESSAGE_BYTES as u64);
+        if length > limit {
+            let (length, limit) = (length as u64, limit as u64);
             return Err(Reject::TooLong { what: "a channel message", length, limit });
         }
         let mut message = Vec::with_capacity(length.max(head.len()));

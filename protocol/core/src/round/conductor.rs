@@ -2,6 +2,8 @@
 
 mod cases;
 mod checks;
+mod debts;
+mod deliveries;
 mod pause;
 mod records;
 mod statements;
@@ -17,6 +19,8 @@ use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 use cases::OldestCase;
 use checks::{ResultsCheck, Stall};
+use debts::Debts;
+pub use deliveries::{ClaimedDelivery, ShownDelivery};
 use pause::Barren;
 
 /// What the driver must do.
@@ -56,6 +60,7 @@ pub struct Conductor {
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
     barren: Barren,
+    debts: Debts,
 }
 
 /// What the phase in progress has gathered, by slot or part.
@@ -64,6 +69,8 @@ struct Gathered {
     commits: BTreeMap<Slot, Signed<Commit>>,
     echoes: BTreeMap<Slot, Signed<Echo>>,
     delivered: BTreeSet<Slot>,
+    /// Whose receipts were brought, by sender and part.
+    brought: BTreeSet<(Slot, Part, MemberId)>,
     receipts: BTreeMap<Part, Bitmap>,
     results: BTreeMap<(Part, MemberId), ClaimedResult>,
     /// Since when contributors may check the results: no more of them are waited for.
@@ -105,6 +112,7 @@ impl Conductor {
             stalls: BTreeMap::new(),
             cases: None,
             barren: Barren::default(),
+            debts: Debts::default(),
         }
     }
 
@@ -112,6 +120,17 @@ impl Conductor {
     pub fn start(&mut self) {
         self.started = true;
         self.advance();
+    }
+
+    /// The phase begins anew, because the steward did not run for a while (ROUND-38).
+    pub fn resume(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        self.phase_began = self.now;
+        self.debts.begin(self.now);
+        let now = self.now;
+        self.ready_since.iter_mut().chain(&mut self.gathered.checking).for_each(|since| *since = now);
+        // ROUND-26: whatever kept members from each other may be over, as after a restart.
+        self.barren.stir();
     }
 
     /// The ledger so far.
@@ -149,8 +168,10 @@ impl Conductor {
         if paused.is_some() {
             return paused;
         }
-        let began = self.gathered.checking.unwrap_or(self.began());
-        Some(began.saturating_add(u64::from(self.patience()?)))
+        let patience = u64::from(self.patience()?);
+        // Contributors fetch values elsewhere: what the steward owes does not lengthen their time.
+        let checking = self.gathered.checking.map(|since| since.saturating_add(patience));
+        Some(checking.unwrap_or_else(|| self.latest_end(self.began(), patience)))
     }
 
     /// Time goes on.
@@ -216,6 +237,7 @@ impl Conductor {
         if before != (self.ledger.stage(), self.ledger.next_round()) {
             // From the seal on, by this machine's clock: no clocks are compared.
             self.phase_began = now;
+            self.debts.begin(now);
             let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_) | Body::Rewind(_));
             // Echoes are of R_t, which a reassignment does not change; only receipts and checks are given anew.
             let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
@@ -251,7 +273,7 @@ impl Conductor {
 
     /// Whether the phase has lasted as long as it may.
     pub fn overdue(&self) -> bool {
-        self.patience().is_some_and(|patience| self.now >= self.began().saturating_add(u64::from(patience)))
+        self.patience().is_some_and(|patience| self.now >= self.end_of(self.began(), patience.into()))
     }
 
     fn advance(&mut self) {

@@ -1,12 +1,13 @@
 use super::*;
 use crate::codec::List;
 use crate::error::Reject;
-use crate::ids::{Block, Digest, Part, Round};
+use crate::ids::{Block, Digest, MemberId, Part, Round};
 use crate::ledger::Stage;
-use crate::ledger::fixture::{Chain, manifest, node, slots};
+use crate::ledger::fixture::{Chain, manifest, node, slots, steward};
 use crate::manifest::Manifest;
 use crate::messages::record::Body;
 use crate::messages::round::{Checked, Delivered, Receipt};
+use crate::sign::Signed;
 
 /// A steward that has taken over this ledger, with every node connected.
 fn conductor(chain: &Chain) -> Conductor {
@@ -228,6 +229,85 @@ fn round_5_a_delivery_brings_the_keepers_receipts_after_its_echo() {
     let slot = chain.commitment(1, 2).slot.0;
     assert_eq!(inputs.parts[0], slots([slot]), "counted where it has delivered");
     assert!(inputs.parts[1..].iter().all(|inputs| inputs.is_empty()), "and nowhere else");
+}
+
+#[test]
+fn round_35_a_delivery_is_bounded_before_a_signature_is_checked() {
+    let mut chain = Chain::begin();
+    chain.freeze(0..4);
+    let mut conductor = conductor(&chain);
+    let (run, sender) = (chain.ledger.run(), node(1));
+    let view = chain.ledger.current().unwrap().clone();
+    let root = chain.commitment(1, 2).root;
+    conductor.echo(1, chain.echo(&sender)).unwrap();
+    // Of the keeper with this signature, if any: nobody has looked at it yet.
+    let receipt = |part: Part, keeper: Option<MemberId>, signature: Option<[u8; 64]>| {
+        let (keepers, attempt) = view.keepers(part, &sender.id()).unwrap();
+        let receipt = Receipt { round: Round(0), part, attempt, sender: sender.id(), root };
+        let keeper = keeper.unwrap_or(keepers[0]);
+        match signature {
+            Some(signature) => Signed::claim(run, keeper, signature, &receipt),
+            None => chain.identity_of(keeper).sign(run, &receipt),
+        }
+    };
+    let claim = |conductor: &Conductor, receipts: Vec<Signed<Receipt>>| {
+        let receipts = List::new(receipts).unwrap();
+        conductor.claim_delivery(&sender.sign(run, &Delivered { round: Round(0), attempt: 0, receipts }))
+    };
+    let garbage = |part| receipt(part, None, Some([7; 64]));
+    let parts: Vec<Part> = chain.parts().collect();
+    assert!(claim(&conductor, vec![garbage(parts[0]), garbage(parts[0])]).is_err(), "one keeper twice");
+    let twice = vec![receipt(parts[0], None, None), receipt(parts[0], None, None)];
+    assert!(claim(&conductor, twice).is_err(), "also where the signature is good");
+    let crowd =
+        parts.iter().flat_map(|part| [garbage(*part), receipt(*part, Some(steward().id()), Some([7; 64]))]);
+    assert!(claim(&conductor, crowd.collect()).is_err(), "more than the parts have keepers");
+    let stranger = (0..4)
+        .map(|number| node(number).id())
+        .find(|id| !view.keepers(parts[0], &sender.id()).unwrap().0.contains(id));
+    assert!(claim(&conductor, vec![receipt(parts[0], stranger, None)]).is_err(), "of no keeper");
+    // What may be true is checked, and fails there.
+    let all: Vec<_> = parts.iter().map(|part| garbage(*part)).collect();
+    let claimed = claim(&conductor, all).unwrap();
+    assert_eq!((claimed.unchecked(), claimed.is_new()), (parts.len(), true));
+    assert_eq!(claimed.check().unwrap_err(), Reject::BadSignature);
+    // What was shown once needs no second look, whoever signs it again.
+    let shown = claim(&conductor, vec![receipt(parts[0], None, None)]).unwrap().check().unwrap();
+    conductor.deliver(2, &shown).unwrap();
+    let again = claim(&conductor, vec![garbage(parts[0])]).unwrap();
+    assert_eq!((again.unchecked(), again.is_new()), (0, false));
+    let more = claim(&conductor, vec![garbage(parts[0]), garbage(parts[1])]).unwrap();
+    assert_eq!((more.unchecked(), more.is_new()), (1, true));
+}
+
+#[test]
+fn round_36_a_phase_is_longer_by_what_the_steward_owed_and_by_once_its_timer_at_most() {
+    let chain = Chain::reducing();
+    let timer = u64::from(chain.ledger.manifest().timers.result);
+    let reducing = || {
+        let mut conductor = conductor(&chain);
+        conductor.start();
+        conductor
+    };
+    let mut prompt = reducing();
+    prompt.tick(timer);
+    assert!(prompt.poll_output().is_some(), "nothing was owed");
+    let mut slow = reducing();
+    slow.owes(10, 1);
+    slow.owes(20, 2);
+    slow.paid(1_000, 1);
+    slow.paid(5_010, 2);
+    slow.tick(timer + 4_999);
+    assert_eq!((slow.poll_output(), slow.poll_timeout()), (None, Some(timer + 5_000)));
+    slow.tick(timer + 5_000);
+    assert!(slow.poll_output().is_some(), "owed for five seconds");
+    let mut stuck = reducing();
+    stuck.owes(0, 1);
+    assert_eq!(stuck.poll_timeout(), Some(2 * timer));
+    stuck.tick(2 * timer - 1);
+    assert_eq!(stuck.poll_output(), None);
+    stuck.tick(2 * timer);
+    assert!(stuck.poll_output().is_some(), "no debt lengthens a phase without end");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use muster_core::ledger::{Holding, RoundView, Stage, Standing};
 use muster_core::messages::enrol::{Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
+use muster_core::sign::Signed;
 
 use super::{MembershipEnd, Milestone, Node, NodeEffect};
 
@@ -41,8 +42,23 @@ impl Node {
                 self.tell(Milestone::Leaving);
                 self.leaving = Some(MembershipEnd::Left);
             }
+            Body::Return(back) if back.claimed_signer() == self.me() => self.returned(back),
             Body::Freeze(freeze) => self.tabulate(freeze.round),
             _ => {}
+        }
+    }
+
+    /// COMMIT-8: a Return that this process did not say, from somewhere else: two machines run with one key, as from a copied
+    /// data directory. The one that was there first stops, before they contradict each other.
+    fn returned(&mut self, back: &Signed<Return>) {
+        let back = match back.verify(self.ledger.run()) {
+            Ok(back) => back.into_inner(),
+            Err(reject) => return tracing::error!("a bug: a sealed Return is not one: {reject}"),
+        };
+        // What an earlier process of this machine said was said before this one had read everything.
+        let later = self.since.is_some_and(|since| back.height > since);
+        if later && back.addresses != self.addresses {
+            self.end(MembershipEnd::Elsewhere(back.addresses));
         }
     }
 
@@ -76,6 +92,11 @@ impl Node {
         // compute.
         if !due || said || !self.in_step || member.since >= ledger.height() {
             return;
+        }
+        if member.standing == Standing::Active {
+            tracing::warn!(
+                "this member is somewhere else than it last said; a machine that still runs there with its key stops now"
+            );
         }
         let height = ledger.height();
         let back = Return { height, addresses: self.addresses.clone() };

@@ -29,6 +29,11 @@ impl Attendance {
         }
     }
 
+    /// Whether somebody has a connection.
+    pub(super) fn is_connected(&self, member: &MemberId) -> bool {
+        self.connected.contains(member)
+    }
+
     /// When somebody counts as absent.
     pub(super) fn timeout(&self) -> impl Iterator<Item = u64> {
         self.absent.values().copied()
@@ -40,10 +45,18 @@ impl Steward {
     pub(super) fn expect_members(&mut self) {
         let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
         for member in members {
-            self.conductor.live(0, member, true);
+            self.conductor.live(self.now, member, true);
             // Counted as live at once and given time: a restart must not make everybody fail the round (LEDGER-20).
-            self.presence.absent.insert(member, RESTART);
+            self.presence.absent.insert(member, self.now.saturating_add(RESTART));
         }
+    }
+
+    /// ROUND-38: as after a restart, with everything still in memory. Connections may be gone, and no phase may end for what
+    /// nobody could hear.
+    pub(super) fn resume(&mut self) {
+        self.conductor.resume(self.now);
+        self.expect_members();
+        self.tell(Bulletin::Resumed);
     }
 
     /// Tells the conductor who is there.

@@ -2,34 +2,40 @@
 
 use muster_core::codec::encode;
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId};
+use muster_core::ids::MemberId;
 use muster_core::ledger::Standing;
 use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{
-    Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult, Receipt,
-};
+use muster_core::messages::round::{Checked, Commit, CommitReceipt, PartResult, Receipt};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
+use muster_core::round::ClaimedDelivery;
 use muster_core::sign::Signed;
 
-use super::accusation::{equivocation, two_results};
+use super::accusation::{equivocation, is_of_two_machines, two_results};
 use super::{Bulletin, Question, Steward, StewardEffect};
+use crate::keeper::Wanted;
 
-/// Different deliveries of one member in one round at most: a restarted node may have more receipts than before.
-const DELIVERIES: usize = 8;
+/// How often an aggregator may ask for the same blocks of the open round before others.
+const ASKED_AGAIN: usize = 4;
+
+/// What is said to a second commitment.
+const TWO_MACHINES: &str = "a member commits once in a round; the other commitment is held. If two machines run with this key, \
+    stop one: each needs a data directory and an invitation of its own";
 
 /// What is taken at once, or sealed or read first.
-enum Disposition {
+pub(super) enum Disposition {
     Now(Response),
     /// At once, but it brings nothing new: there is nothing to keep.
     Again,
     /// Once this is sealed.
     Sealed(Box<Body>),
-    /// Once it is read, of the contribution with this root.
-    Read(InputQuery, Digest),
+    /// Once it is read.
+    Read(InputQuery, Wanted),
     /// Once it is stored.
     Stored(Box<PutBlocks>),
+    /// Once its receipts are checked.
+    Claimed(Box<ClaimedDelivery>),
 }
 
 impl Steward {
@@ -43,7 +49,8 @@ impl Steward {
                 self.waiting.push((encode(&*body), question));
                 return self.conductor.propose(*body);
             }
-            Ok(Disposition::Read(query, root)) => StewardEffect::Read(question, query, root),
+            Ok(Disposition::Read(query, wanted)) => StewardEffect::Read(question, query, wanted),
+            Ok(Disposition::Claimed(claimed)) => StewardEffect::CheckDelivery(question, claimed),
             Ok(Disposition::Stored(put)) => StewardEffect::Store(question, *from, put),
             Err(reject) => StewardEffect::Answer(question, Response::refused(&reject.to_string())),
         };
@@ -108,7 +115,7 @@ impl Steward {
         }
         match request {
             Request::Commit(signed) => self.commit(signed),
-            Request::Delivered(signed) => self.delivered(signed),
+            Request::Delivered(signed) => self.delivered(question, signed),
             Request::Checked(signed) => self.checked(signed),
             Request::Notice(notice) => {
                 let kept = notice.clone();
@@ -122,7 +129,7 @@ impl Steward {
                 self.accuse(*peer, evidence).map(|()| Disposition::Now(Response::Done))
             }
             Request::PutBlocks(put) => self.put(question, peer, put),
-            Request::InputBlocks(query) => self.inputs(query),
+            Request::InputBlocks(query) => self.inputs(question, peer, query),
             _ => Err(Reject::Rule("this is asked of a node")),
         }
     }
@@ -161,9 +168,13 @@ impl Steward {
         let held = slot.and_then(|slot| self.conductor.held_commit(slot)).cloned();
         // Before the conductor, which would drop the second commitment, and the evidence with it.
         if let Some(evidence) = equivocation(self.ledger(), held.as_ref(), &signed) {
-            // Whether or not the queue takes it, the second commitment is refused.
-            let _ = self.accuse(self.identity.id(), evidence);
-            return Err(Reject::Rule("a member commits once in a round; the other commitment is held"));
+            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves. Nobody gains by what is refused.
+            let honest = is_of_two_machines(self.ledger(), &evidence);
+            if !honest {
+                // Whether or not the queue takes it, the second commitment is refused.
+                let _ = self.accuse(self.identity.id(), evidence);
+            }
+            return Err(Reject::Rule(TWO_MACHINES));
         }
         let commit = self.conductor.commit(self.now, signed.clone())?;
         // Once only: a member that repeats itself must not fill the disk.
@@ -187,12 +198,15 @@ impl Steward {
         let relayed = !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
         if relayed {
             let open = self.ledger().current().is_some_and(|view| view.round() == put.round);
-            let held = self.relayed.get(&(*sender, attempt));
+            let mut held = self.relayed.get(&(*sender, attempt)).cloned().unwrap_or_default();
+            // Those that are on their way to the disk take room as well.
+            let storing = self.storing.values().filter(|(by, of, _)| (by, *of) == (sender, attempt));
+            held.extend(storing.map(|(_, _, part)| *part));
             let slot = view.slot_of(sender);
             let most = slot.map_or(0, |slot| view.parts_of(slot).count().div_ceil(2));
             // ROUND-24: half of the parts, so that nobody sends everything through the steward.
             // A part that is here already takes no more room: its receipt may have been lost on the way.
-            let room = held.is_none_or(|held| held.contains(&part) || held.len() < most);
+            let room = held.contains(&part) || held.len() < most;
             if !open || !room {
                 return Err(Reject::Rule(
                     "the steward takes half of a member's parts at most, while the round lasts",
@@ -204,40 +218,26 @@ impl Steward {
         Ok(Disposition::Stored(Box::new(put)))
     }
 
-    fn inputs(&self, query: InputQuery) -> Result<Disposition, Reject> {
-        let view = self.ledger().round(query.round).ok_or(Reject::Stale("the round is not remembered"))?;
-        // The root comes from the ledger: a query cannot choose what is read from the disk.
-        let commitment = view.slot_of(&query.member).and_then(|slot| view.commitment(slot));
-        let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
-        Ok(Disposition::Read(query, root))
-    }
-
-    fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Disposition, Reject> {
-        let said = signed.verify(self.ledger().run())?;
-        let name = signed.digest();
-        // Nothing is kept of an author before the round knows it: keys cost nothing.
-        let told = self.delivered.get(&said.author());
-        let new = told.is_none_or(|told| !told.contains(&name));
-        if new && told.is_some_and(|told| told.len() >= DELIVERIES) {
-            return Err(Reject::Rule("a delivery is told a few times in a round at most"));
+    /// Looks at a request for blocks before anything is read for it.
+    fn inputs(
+        &mut self,
+        question: Question,
+        peer: &MemberId,
+        query: InputQuery,
+    ) -> Result<Disposition, Reject> {
+        let mut wanted = Wanted::by(self.ledger(), peer, &query)?;
+        if let Wanted::Now { most, .. } = wanted {
+            let asked = self.asked.entry((*peer, query.member)).or_default();
+            *asked = asked.saturating_add(query.blocks.len());
+            // ROUND-36: what an aggregator lacks, and again where an answer was lost. Whoever asks for ever is served like
+            // everybody, and no phase waits for it.
+            if *asked <= most.saturating_mul(ASKED_AGAIN) {
+                self.conductor.owes(self.now, question.0);
+            } else {
+                wanted = wanted.later();
+            }
         }
-        self.conductor.delivered(self.now, &signed)?;
-        if new {
-            // Before the receipt: a promise that a crash lets this steward forget would convict it (AUDIT-13).
-            self.keep(Request::Delivered(signed));
-            self.delivered.entry(said.author()).or_default().insert(name);
-        }
-        let ledger = self.ledger();
-        let commitment = ledger
-            .current()
-            .and_then(|view| view.slot_of(&said.author()).and_then(|slot| view.commitment(slot)));
-        if commitment.is_none_or(|commitment| commitment.weight == 0) {
-            // STAND-3: what has no weight is not counted, so nothing is promised.
-            return Ok(Disposition::Now(Response::Done));
-        }
-        // ROUND-5: from here on the sealed inputs must count it.
-        let receipt = DeliveryReceipt { delivered: name, round: said.round, attempt: said.attempt };
-        Ok(Disposition::Now(Response::Delivered(self.identity.sign(self.ledger().run(), &receipt))))
+        Ok(Disposition::Read(query, wanted))
     }
 
     fn checked(&mut self, signed: Signed<Checked>) -> Result<Disposition, Reject> {
@@ -269,6 +269,7 @@ impl Steward {
             Notice::Echo(_) | Notice::Result(_) => {}
             Notice::Return(signed) => {
                 self.ledger().check_return(signed)?;
+                self.watch_move(&signed.claimed_signer());
                 return Ok(Disposition::Sealed(Box::new(Body::Return(signed.clone()))));
             }
             Notice::Leave(signed) => {
@@ -311,6 +312,17 @@ impl Steward {
         Ok(Disposition::Now(Response::Done))
     }
 
+    /// COMMIT-8: tells people of a member that is elsewhere all at once while it still has a connection.
+    fn watch_move(&mut self, member: &MemberId) {
+        let active = self.ledger().member(member).is_some_and(|member| member.standing == Standing::Active);
+        if active && self.presence.is_connected(member) {
+            self.tell(Bulletin::Moved(
+                *member,
+                "is at another address now; if two machines run with its key, one must stop",
+            ));
+        }
+    }
+
     /// Counts audits for people.
     fn watch_audit(&mut self, notice: &Notice) {
         let run = self.ledger().run();
@@ -338,7 +350,7 @@ impl Steward {
     }
 
     /// Keeps what was said until a record holds it.
-    fn keep(&mut self, request: Request) {
+    pub(super) fn keep(&mut self, request: Request) {
         let round = self.ledger().next_round();
         self.effects.push_back(StewardEffect::Keep(round, Box::new(request)));
     }

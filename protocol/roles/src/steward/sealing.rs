@@ -58,7 +58,11 @@ impl Steward {
             Body::Admit(enrol) => self.tell(Bulletin::Admitted(enrol.claimed_signer())),
             Body::Begin(_) => self.tell(Bulletin::Began),
             // A member that had read of a Reassign could not take in what was shown just before it.
-            Body::Inputs(_) => self.shown.clear(),
+            Body::Inputs(_) => {
+                self.shown.clear();
+                // Of the second attempt other aggregators lack other blocks.
+                self.asked.clear();
+            }
             Body::Outcome(outcome) => self.over(outcome.round),
             Body::Silence(request) => {
                 if let Ok(request) = request.verify(self.ledger().run()) {
@@ -101,7 +105,8 @@ impl Steward {
     fn over(&mut self, round: Round) {
         self.shown.clear();
         self.relayed.clear();
-        self.delivered.clear();
+        self.deliveries.forget();
+        self.asked.clear();
         self.justice.forget(self.conductor.ledger());
         self.forget_exhibits();
         let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));

@@ -15,6 +15,7 @@ use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecre
 use muster_core::messages::record::Record;
 use muster_core::messages::round::{Commit, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::{ShardRoots, StateRoots};
 use muster_roles::node::{self, MembershipEnd, Node, NodeEffect, NodeInput, Parcel};
@@ -53,6 +54,11 @@ pub(super) struct Run {
     pub(super) kept: Vec<Request>,
     /// What convictions have it fetch and recompute.
     pub(super) pending: VecDeque<steward::StewardEffect>,
+    /// Deliveries whose receipts are to be checked, and blocks that are to be read.
+    pub(super) checks: VecDeque<(Question, Box<ClaimedDelivery>)>,
+    pub(super) reads: VecDeque<Question>,
+    /// Whether the steward has no time for these.
+    pub(super) busy: bool,
     pub(super) questions: u64,
     pub(super) nodes: Vec<Node>,
     /// Records and notices that each node has read.
@@ -103,6 +109,9 @@ impl Run {
             answers: BTreeMap::new(),
             kept: Vec::new(),
             pending: VecDeque::new(),
+            checks: VecDeque::new(),
+            reads: VecDeque::new(),
+            busy: false,
             questions: 0,
             nodes: (0..NODES).map(|number| node(number, &shared)).collect(),
             read: vec![(0, 0); NODES],
@@ -115,6 +124,22 @@ impl Run {
     pub(super) fn hand(&mut self, input: steward::StewardInput) {
         self.steward.handle(self.now, input);
         self.drain();
+        if !self.busy {
+            self.catch_up();
+        }
+    }
+
+    /// The steward does what it owes.
+    pub(super) fn catch_up(&mut self) {
+        while let Some((question, claimed)) = self.checks.pop_front() {
+            let shown = Box::new(claimed.check());
+            self.steward.handle(self.now, steward::StewardInput::DeliveryChecked(question, shown));
+            self.drain();
+        }
+        while let Some(question) = self.reads.pop_front() {
+            self.steward.handle(self.now, steward::StewardInput::Served(question));
+            self.drain();
+        }
     }
 
     pub(super) fn ask(&mut self, from: MemberId, request: Request) -> Option<Response> {
@@ -134,6 +159,10 @@ impl Run {
                 steward::StewardEffect::Answer(question, response) => {
                     self.answers.insert(question, response);
                 }
+                steward::StewardEffect::CheckDelivery(question, claimed) => {
+                    self.checks.push_back((question, claimed));
+                }
+                steward::StewardEffect::Read(question, ..) => self.reads.push_back(question),
                 steward::StewardEffect::Apply(_) => self.applying = true,
                 steward::StewardEffect::Hear(accusation, _) => self.hearing = Some(accusation),
                 steward::StewardEffect::Keep(_, request) => self.kept.push(*request),

@@ -1,16 +1,17 @@
 //! What the steward takes, refuses, promises and does again after a restart.
 
 use muster_core::codec::List;
-use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::Stage;
-use muster_core::messages::enrol::CloseTree;
+use muster_core::messages::enrol::{CloseTree, Return};
 use muster_core::messages::record::{Ban, Body, Record};
-use muster_core::messages::round::{Commit, Echo, Receipt};
-use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
+use muster_core::messages::round::{Commit, Delivered, Echo, Receipt};
+use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::{Signed, Verified};
+use muster_roles::node::{MembershipEnd, NodeEffect, NodeInput};
 use muster_roles::steward::{Question, Steward, StewardEffect, StewardInput, StewardSetup};
 
-use super::run::{LONG, Run, commit, identity, roots};
+use super::run::{LONG, NODES, Run, addresses, commit, identity, roots};
 
 /// A node's commitment to the open round.
 fn committed(run: &Run, number: usize) -> Signed<Commit> {
@@ -132,6 +133,190 @@ fn round_4_the_steward_signs_for_a_part_only_once_it_is_whole() {
         let signed = matches!(&answer, Response::Receipt(signed)
             if signed.verify(run.ledger.run()).is_ok_and(|said| said.author() == identity(101).id()));
         assert_eq!(signed, whole, "{answer:?}");
+    }
+}
+
+/// The first node's delivery of all its parts, as its keepers have signed them.
+fn delivery(run: &mut Run) -> Request {
+    run.follow(0);
+    for _ in 0..9 {
+        for effect in run.effects(0) {
+            if let Some(said) = pass_on(run, effect) {
+                return said;
+            }
+        }
+    }
+    panic!("nothing is delivered")
+}
+
+/// Does what the first node says, and gives back what it says of its delivery.
+fn pass_on(run: &mut Run, effect: NodeEffect) -> Option<Request> {
+    let NodeEffect::Say(requests) = effect else {
+        let done = run.perform(0, effect);
+        done.into_iter().for_each(|input| run.tell(0, input));
+        return None;
+    };
+    for said in requests {
+        if let Request::Delivered(_) = said {
+            return Some(said);
+        }
+        let taken = run.ask(identity(0).id(), said.clone());
+        run.tell(0, NodeInput::Told(Box::new(said), taken));
+    }
+    None
+}
+
+/// A delivery came in time, and the steward is still looking at it when the timer is over.
+#[test]
+fn round_36_a_delivery_that_is_being_checked_is_counted() {
+    let mut run = Run::new();
+    run.until(Stage::Exchanging);
+    let said = delivery(&mut run);
+    run.busy = true;
+    let timer = u64::from(run.ledger.manifest().timers.part);
+    run.wait(timer - 1);
+    assert!(run.ask(identity(0).id(), said.clone()).is_none(), "not yet");
+    assert_eq!(run.checks.len(), 1);
+    run.wait(2);
+    assert_eq!(run.ledger.stage(), Stage::Exchanging);
+    run.catch_up();
+    run.wait(timer);
+    let view = run.ledger.current().unwrap();
+    let slot = view.slot_of(&identity(0).id()).unwrap();
+    assert!(view.inputs().iter().any(|inputs| inputs.contains(slot)));
+    assert_eq!(run.ledger.member(&identity(0).id()).unwrap().failures, 0);
+}
+
+#[test]
+fn round_35_a_delivery_that_brings_nothing_new_is_not_checked() {
+    let mut run = Run::new();
+    run.until(Stage::Exchanging);
+    let said = delivery(&mut run);
+    let (member, kept) = (identity(0).id(), run.kept.len());
+    run.busy = true;
+    run.ask(member, said.clone());
+    run.catch_up();
+    assert_eq!(run.kept.len(), kept + 1);
+    // The answer may have been lost.
+    assert!(matches!(run.ask(member, said.clone()), Some(Response::Delivered(_))));
+    let Request::Delivered(signed) = said else { panic!("a delivery") };
+    let whole = signed.verify(run.ledger.run()).unwrap().into_inner();
+    let fewer = Delivered { receipts: List::new(whole.receipts[1..].to_vec()).unwrap(), ..whole };
+    let fewer = identity(0).sign(run.ledger.run(), &fewer);
+    assert!(run.ask(member, Request::Delivered(fewer)).is_none());
+    assert!(run.checks.is_empty());
+    assert_eq!(run.kept.len(), kept + 1);
+}
+
+/// ROUND-36: an aggregator that asked for what it lacks, and is not served before the timer, has not failed.
+#[test]
+fn round_36_an_aggregator_does_not_fail_for_what_the_steward_did_not_serve() {
+    let mut run = Run::new();
+    run.until(Stage::Reducing);
+    (0..NODES).for_each(|number| run.follow(number));
+    let (first, timer) = (identity(0).id(), u64::from(run.ledger.manifest().timers.result));
+    let view = run.ledger.current().unwrap().clone();
+    let part = (0..view.parts().len() as u16)
+        .map(Part)
+        .find(|part| view.aggregating(*part).any(|member| member == first));
+    let blocks = view.parts()[part.unwrap().index()].blocks.clone();
+    let query = |blocks: Vec<Block>| {
+        let (round, member) = (Round(0), identity(1).id());
+        Request::InputBlocks(InputQuery { round, member, blocks: List::new(blocks).unwrap() })
+    };
+    run.busy = true;
+    run.wait(timer - 1);
+    let question = Question(run.questions + 1);
+    run.ask(first, query(blocks.clone()));
+    assert_eq!(run.reads, [question]);
+    (1..NODES).for_each(|number| assert_eq!(run.work(number), None));
+    run.wait(timer / 2);
+    assert_eq!(run.ledger.stage(), Stage::Reducing);
+    assert!(!run.records.iter().any(|record| matches!(record.body, Body::Reassign(_))));
+    // Served late, it has as long as it would have had.
+    run.catch_up();
+    assert_eq!(run.work(0), None);
+    run.busy = false;
+    run.until(Stage::Computing);
+    assert_eq!(run.ledger.member(&first).unwrap().failures, 0);
+    // ROUND-35: nothing is read for what nobody can mean.
+    run.busy = true;
+    run.ask(first, query(vec![blocks[0], blocks[0]]));
+    run.ask(first, query(vec![Block(u32::MAX)]));
+    run.ask(identity(50).id(), query(blocks.clone()));
+    assert!(run.reads.is_empty());
+    run.ask(first, query(blocks));
+    assert_eq!(run.reads.len(), 1, "of a round that is over");
+}
+
+#[test]
+fn round_35_a_banned_member_has_nothing_read() {
+    let (mut run, ban) = convicted();
+    let query =
+        InputQuery { round: Round(0), member: identity(1).id(), blocks: List::new(vec![Block(0)]).unwrap() };
+    run.busy = true;
+    run.ask(ban.culprit, Request::InputBlocks(query.clone()));
+    assert!(run.reads.is_empty());
+    run.ask(identity(1).id(), Request::InputBlocks(query));
+    assert_eq!(run.reads.len(), 1);
+}
+
+/// A copied data directory on a slower machine: it has not had time for as many leaves.
+#[test]
+fn commit_8_a_slower_machine_with_the_same_key_is_refused_and_not_accused() {
+    let mut run = Run::new();
+    let (member, run_id) = (identity(0).id(), run.ledger.run());
+    let first = committed(&run, 0);
+    let said = first.verify(run_id).unwrap().into_inner();
+    run.ask(member, Request::Commit(first));
+    let slower =
+        Commit { leaves: said.leaves + 1, loss: said.loss + 1, root: Digest([99; 32]), ..said.clone() };
+    run.ask(member, Request::Commit(identity(0).sign(run_id, &slower)));
+    assert!(run.hearing.is_none());
+    // The same work cannot have two outcomes.
+    let false_one = Commit { root: Digest([99; 32]), ..said };
+    run.ask(member, Request::Commit(identity(0).sign(run_id, &false_one)));
+    assert!(run.hearing.is_some());
+}
+
+#[test]
+fn commit_8_of_two_machines_with_one_key_the_first_stops_and_says_where_the_other_is() {
+    let mut run = Run::new();
+    run.follow(0);
+    assert_eq!(run.work(0), None);
+    run.until(Stage::Exchanging);
+    let there = addresses(9);
+    let back = Return { height: run.ledger.height(), addresses: there.clone() };
+    let back = identity(0).sign(run.ledger.run(), &back);
+    assert!(run.ask(identity(0).id(), Request::Notice(Notice::Return(back))).is_some());
+    run.follow(0);
+    assert_eq!(run.work(0), Some(MembershipEnd::Elsewhere(there)));
+}
+
+/// A process that was stopped for a minute: its members' connections are gone, and they come back.
+#[test]
+fn round_38_a_steward_that_did_not_run_begins_the_phase_anew() {
+    for resumes in [true, false] {
+        let mut run = Run::new();
+        run.ask(identity(0).id(), Request::Commit(committed(&run, 0)));
+        run.wait(u64::from(run.ledger.manifest().timers.commit) - 1);
+        (0..NODES).for_each(|number| {
+            let gone = StewardInput::Connected(identity(number).id(), false);
+            run.steward.handle(run.now, gone);
+        });
+        if resumes {
+            run.hand(StewardInput::Resumed);
+        }
+        run.wait(14_000);
+        assert_eq!(run.ledger.stage() == Stage::Computing, resumes, "all have 15 s to come back");
+        let failures = |run: &Run| run.ledger.members().iter().map(|member| member.failures).sum::<u8>();
+        assert_eq!(failures(&run) == 0, resumes);
+        if resumes {
+            (0..NODES).for_each(|number| run.hand(StewardInput::Connected(identity(number).id(), true)));
+            run.wait(10_000);
+            run.until(Stage::Exchanging);
+            assert_eq!(failures(&run), 0);
+        }
     }
 }
 

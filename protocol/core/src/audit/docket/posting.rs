@@ -7,7 +7,7 @@ use crate::audit::probe;
 use crate::audit::steps::{Judged, Requested};
 use crate::coins::{draw, drawn_leaves};
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Round, Slot};
+use crate::ids::{Digest, MemberId, Slot};
 use crate::ledger::{Ledger, Standing};
 use crate::manifest::Profile;
 use crate::messages::audit::{
@@ -40,8 +40,9 @@ impl Docket {
         if !ledger.is_active_verifier(&recheck.author()) {
             return Err(Reject::NotEntitled("recheck: only verifiers do"));
         }
-        let (round, author) =
-            self.passing(&recheck.verdict).ok_or(Reject::Stale("no such verdict is known"))?;
+        // By name: whoever asks about what nobody has said must not have every verdict hashed.
+        let passing = self.passing.get(&recheck.verdict).copied();
+        let (round, author) = passing.ok_or(Reject::Stale("no such verdict is known"))?;
         let view = ledger.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
         if author == recheck.author() || !view.inspectors().contains(&recheck.author()) {
             return Err(Reject::NotEntitled("recheck: only another verifier of the round does"));
@@ -50,21 +51,6 @@ impl Docket {
         require(fresh, "a verifier rechecks a verdict once")?;
         self.roster.rechecked(recheck.author());
         Ok(None)
-    }
-
-    /// Round and author of a passing verdict or recomputation, by its digest.
-    fn passing(&self, name: &Digest) -> Option<(Round, MemberId)> {
-        let verdicts = self.cases.values().filter_map(|case| Some((case, case.judged()?)));
-        let passing = |judged: &Judged| judged.verdict().finding == Finding::Pass;
-        let mut named = verdicts.filter(|(_, judged)| passing(judged) && judged.signed().digest() == *name);
-        let of_verdict = named.next().map(|(case, _)| (case.request().round, case.request().author()));
-        of_verdict.or_else(|| {
-            let mut said = self.recomputed.iter();
-            let passing = |(signed, finding): &(Signed<Recomputation>, Finding)| {
-                *finding == Finding::Pass && signed.digest() == *name
-            };
-            said.find(|(_, said)| passing(said)).map(|((round, _, verifier), _)| (*round, *verifier))
-        })
     }
 
     pub(super) fn request(
@@ -277,6 +263,7 @@ impl Docket {
         let Credit { round, member, verifier, .. } = credit;
         if finding == Finding::Pass {
             self.passed.insert((round, member), verifier);
+            self.passing.insert(credit.verdict, (round, verifier));
             self.credits.push(credit);
         } else {
             self.charged.insert((round, member, verifier), charge);

@@ -82,7 +82,9 @@ impl Conductor {
         let has_echoed =
             |id: &MemberId| view.slot_of(id).is_some_and(|slot| self.gathered.echoes.contains_key(&slot));
         let unheard = view.unheard(has_echoed).iter().any(|id| self.is_awaited(id));
-        if (self.waits_for(view, done) || unheard) && !self.overdue() {
+        // ROUND-36: what is being checked came in time, also where its author has gone since.
+        let at_it = self.debts.any();
+        if (self.waits_for(view, done) || unheard || at_it) && !self.overdue() {
             return None;
         }
         let second: Vec<Part> = view.reassigned().collect();

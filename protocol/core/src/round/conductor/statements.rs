@@ -1,13 +1,11 @@
-//! What members say within a round: commitments, echoes, deliveries, results, credits.
-
-use std::collections::BTreeMap;
+//! What members say within a round: commitments, echoes, results, credits.
 
 use super::{ClaimedResult, Conductor};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Slot};
-use crate::ledger::{RoundView, Stage};
+use crate::ledger::RoundView;
 use crate::messages::record::Credit;
-use crate::messages::round::{Commit, Delivered, Echo, PartResult};
+use crate::messages::round::{Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 
 /// Credits that wait for an outcome at most.
@@ -44,57 +42,6 @@ impl Conductor {
         }
         self.tick(now);
         Ok(new.is_some())
-    }
-
-    /// A member has delivered what it could; the receipts say what.
-    ///
-    /// # Errors
-    /// [`Reject`] for another round or attempt, before the echo of a sender with weight, or for a receipt that the
-    /// part's keeper did not sign for this sender.
-    pub fn delivered(&mut self, now: u64, signed: &Signed<Delivered>) -> Result<(), Reject> {
-        let run = self.ledger.run();
-        let delivered = signed.verify(run)?;
-        let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
-        // Receipts of the first attempt are of other aggregators.
-        let attempt = u8::from(view.reassigned().next().is_some());
-        if delivered.round != view.round()
-            || delivered.attempt != attempt
-            || self.ledger.stage() != Stage::Exchanging
-        {
-            return Err(Reject::Stale("the delivery is of another phase"));
-        }
-        let slot = view.slot_of(&delivered.author()).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
-        let commitment =
-            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
-        // ROUND-5: without its echo it could not be counted, and a receipt would bind the steward to do so.
-        if commitment.weight > 0 && !self.gathered.echoes.contains_key(&slot) {
-            return Err(Reject::Rule("echo the freeze first: nothing of a member counts before its echo"));
-        }
-        let root = commitment.commit.root;
-        let mut parts: BTreeMap<Part, Vec<MemberId>> = BTreeMap::new();
-        for signed in &delivered.receipts {
-            let receipt = signed.verify(run)?;
-            let turn = view.attempt(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
-            let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
-            // A receipt for another sender, or of other integers, shows nothing about this part.
-            let about = receipt.sender == delivered.author() && receipt.root == root;
-            if !fits || !about || !view.takes_in(receipt.part, &delivered.author(), &receipt.author()) {
-                return Err(Reject::Rule("a receipt is signed by the part's keeper for this sender"));
-            }
-            parts.entry(receipt.part).or_default().push(receipt.author());
-        }
-        // ROUND-5: what a delivery names, it brings whole, so that its receipt promises every part of it.
-        if !parts.iter().all(|(part, by)| view.is_kept(*part, &delivered.author(), by)) {
-            return Err(Reject::Rule(
-                "a delivery brings the receipts of all keepers of a part, or the steward's",
-            ));
-        }
-        for part in parts.into_keys() {
-            self.gathered.receipts.entry(part).or_default().insert(slot);
-        }
-        self.gathered.delivered.insert(slot);
-        self.tick(now);
-        Ok(())
     }
 
     /// An aggregator has reduced a part; whether this is new of it.

@@ -1,0 +1,87 @@
+//! The driver's clock: it stands still while this process does, and what has come is never late because it was not looked at.
+
+use std::time::Instant;
+
+/// Milliseconds between two turns from which on the process is said not to have run: turns come twice a second.
+const GAP: u64 = 5_000;
+
+/// Time as the machine is told it.
+pub(super) struct Clock {
+    began: Instant,
+    /// Milliseconds in which the process did not run.
+    lost: u64,
+    /// When the last turn began.
+    turn: u64,
+    /// When the present one did.
+    next: u64,
+}
+
+impl Clock {
+    /// Begins at 0.
+    pub(super) fn start() -> Self {
+        Self { began: Instant::now(), lost: 0, turn: 0, next: 0 }
+    }
+
+    /// A turn begins. Until [`Clock::catch_up`] the time stays that of the turn before where a timer has run out since: what
+    /// came before it ran out is still to be taken in. Whether this process has not run in between (ROUND-38).
+    pub(super) fn turn(&mut self, due: Option<u64>) -> bool {
+        self.turn_at(self.real(), due)
+    }
+
+    fn turn_at(&mut self, mut real: u64, due: Option<u64>) -> bool {
+        // A process that was stopped, or a machine that slept: nobody could be heard meanwhile.
+        let gap = real.saturating_sub(self.next);
+        let stood = gap >= GAP;
+        if stood {
+            self.lost = self.lost.saturating_add(gap);
+            real = self.next;
+        }
+        self.next = real;
+        if due.is_none_or(|due| due > real) {
+            self.turn = real;
+        }
+        stood
+    }
+
+    /// Everything that had come is taken in.
+    pub(super) fn catch_up(&mut self) {
+        self.turn = self.next;
+    }
+
+    /// The time of this turn.
+    pub(super) fn now(&self) -> u64 {
+        self.turn
+    }
+
+    /// Milliseconds in which it ran, up to now.
+    pub(super) fn real(&self) -> u64 {
+        let ran = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        ran.saturating_sub(self.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_38_the_clock_stands_still_while_the_process_does() {
+        let mut clock = Clock::start();
+        assert!(!clock.turn_at(500, None));
+        assert!(!clock.turn_at(5_400, None), "a slow turn");
+        assert_eq!(clock.now(), 5_400);
+        assert!(clock.turn_at(65_400, Some(30_000)), "stopped for a minute");
+        assert_eq!((clock.now(), clock.lost), (5_400, 60_000), "no timer has run out");
+        assert!(!clock.turn_at(5_900, None));
+    }
+
+    #[test]
+    fn round_37_what_came_before_a_timer_ran_out_is_taken_in_before() {
+        let mut clock = Clock::start();
+        assert!(!clock.turn_at(500, Some(900)));
+        assert!(!clock.turn_at(1_000, Some(900)));
+        assert_eq!(clock.now(), 500);
+        clock.catch_up();
+        assert_eq!(clock.now(), 1_000);
+    }
+}
