@@ -6,3 +6,4 @@ mod caller;
 mod flood;
 mod garbage;
 mod poison;
+mod siege;
