@@ -63,7 +63,7 @@ impl Besieged {
         let begin = async {
             let mut tasks: JoinSet<()> = JoinSet::new();
             for flood in floods {
-                let mut flood = flood.begin(target).await;
+                let (mut flood, _) = flood.begin(target).await;
                 tasks.spawn(async move { while flood.join_next().await.is_some() {} });
             }
             tasks

@@ -1,7 +1,8 @@
 //! What strangers do to a steward and to a node: connections, requests and messages without end, from a few addresses of
 //! the loopback network that nobody else has.
 //!
-//! Each flood is bounded in what it holds, and paced in what it sends, as by an uplink: [`BYTES`] and [`CONNECTIONS`] a second.
+//! Each flood is bounded in what it holds, and paced in what it sends, as by an uplink: [`SENT`], [`READ`] and
+//! [`CONNECTIONS`] a second.
 
 mod line;
 mod pace;
@@ -17,10 +18,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use pace::Pace;
+pub use pace::Uplink;
 pub use target::Target;
 
-/// Bytes a second that all strangers of a flood send, or read, together.
-pub const BYTES: f64 = 20e6;
+/// Bytes a second that all strangers of a flood send together.
+pub const SENT: f64 = 20e6;
+/// Bytes a second that they read together.
+pub const READ: f64 = 100e6;
 /// Connections a second that they open together.
 pub const CONNECTIONS: f64 = 300.0;
 
@@ -98,33 +102,37 @@ impl Flood {
         found.ok_or_else(|| Misuse(format!("no flood {name:?}; there are {}", names())))
     }
 
-    /// Floods until it is dropped.
-    pub async fn begin(self, target: &Target) -> JoinSet<()> {
-        let (target, bytes) = (Arc::new(target.clone()), Arc::new(Pace::new(BYTES)));
-        let connections = Arc::new(Pace::new(CONNECTIONS));
-        match self {
-            Self::Idle => quiet::idle(&target, &connections),
-            Self::Knock => quiet::knock(&target, &connections),
-            Self::Web => quiet::web(&target, &connections),
-            Self::Cut => requests::cut(&target, &bytes),
-            Self::Follow => requests::follow(&target, &bytes),
-            Self::Board => requests::board(&target, &bytes),
-            Self::Data => requests::data(&target, &bytes),
-            Self::Deaf => requests::deaf(&target, &bytes),
-            Self::Brim => requests::brim(&target, &bytes),
-            Self::Put => requests::put(&target, &bytes),
-            Self::Gossip => swarm::gossip(&target, &bytes),
-            Self::Sink => sink(&bytes).await,
-        }
+    /// Floods until the tasks are dropped.
+    pub async fn begin(self, target: &Target) -> (JoinSet<()>, Arc<Uplink>) {
+        let (target, uplink) = (Arc::new(target.clone()), Arc::new(uplink()));
+        let tasks = match self {
+            Self::Idle => quiet::idle(&target, &uplink),
+            Self::Knock => quiet::knock(&target, &uplink),
+            Self::Web => quiet::web(&target, &uplink),
+            Self::Cut => requests::cut(&target, &uplink),
+            Self::Follow => requests::follow(&target, &uplink),
+            Self::Board => requests::board(&target, &uplink),
+            Self::Data => requests::data(&target, &uplink),
+            Self::Deaf => requests::deaf(&target, &uplink),
+            Self::Brim => requests::brim(&target, &uplink),
+            Self::Put => requests::put(&target, &uplink),
+            Self::Gossip => swarm::gossip(&target, &uplink),
+            Self::Sink => sink(&uplink).await,
+        };
+        (tasks, uplink)
     }
 }
 
+fn uplink() -> Uplink {
+    Uplink { up: Pace::new(SENT), down: Pace::new(READ), connections: Pace::new(CONNECTIONS) }
+}
+
 /// Sends bytes from one socket of this process to another.
-async fn sink(bytes: &Arc<Pace>) -> JoinSet<()> {
+async fn sink(uplink: &Arc<Uplink>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return tasks };
     let Ok(address) = listener.local_addr() else { return tasks };
-    let bytes = bytes.clone();
+    let uplink = uplink.clone();
     tasks.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
@@ -132,7 +140,7 @@ async fn sink(bytes: &Arc<Pace>) -> JoinSet<()> {
     });
     tasks.spawn(async move {
         let Ok(mut stream) = TcpStream::connect(address).await else { return };
-        while pace::write(&mut stream, &vec![0; 64 << 10], &bytes).await.is_ok() {}
+        while pace::write(&mut stream, &vec![0; 64 << 10], &uplink).await.is_ok() {}
     });
     tasks
 }

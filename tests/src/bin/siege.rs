@@ -3,7 +3,7 @@
 //! `cargo run --release -p e2e --bin siege [-- [--only NAME] [--turns N] [--quick]]`. A turn is a run of real processes on
 //! loopback: three nodes, a verifier, and the attackers where the flood is a member's. It goes on for some rounds without the
 //! flood, then for as many with it; the table has the median of the turns' ratios. Strangers flood from a process of their own
-//! (`nice 19`), at [`floods::BYTES`] and [`floods::CONNECTIONS`] a second at most; members by the attacks of `muster drill`. All
+//! (`nice 10`), as fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. All
 //! share this machine: the control, `sink`, says what that costs, and a ratio is to be read beside it. Exits with 1 where a
 //! goal is missed. Every process is this program again.
 
@@ -146,14 +146,25 @@ fn flood(words: &[String]) -> ExitCode {
     };
     let Ok(runtime) = Runtime::new() else { return ExitCode::FAILURE };
     runtime.block_on(async {
-        let mut tasks = flood.begin(&target).await;
-        while tasks.join_next().await.is_some() {}
+        let (_tasks, uplink) = flood.begin(&target).await;
+        for second in 1u64.. {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let moved = uplink.up.taken() + uplink.down.taken();
+            // The last line is what the table shows.
+            say(&format!(
+                "{:.1} {}",
+                moved as f64 / second as f64 / 1e6,
+                uplink.connections.taken() / second
+            ));
+        }
     });
     ExitCode::SUCCESS
 }
 
 fn besiege(wanted: &Wanted) -> ExitCode {
-    say("flood          without    with     ratio  goal   memory  processor without, with  failed  rounds");
+    say(
+        "flood          without    with     ratio  goal   memory  processor without, with  failed  rounds  strangers' MB/s, connections/s",
+    );
     let mut good = true;
     for flooder in &wanted.flooders {
         let turns: Vec<Turn> = (0..wanted.turns).map(|_| Turn::play(*flooder, wanted.rounds)).collect();
@@ -175,7 +186,7 @@ fn tell(flooder: Flooder, turns: &[Turn]) -> bool {
     let good = !slow && failed == 0 && ended == 0 && !(strangers && memory > MEMORY);
     let rounds: usize = turns.iter().map(|turn| turn.with.rounds).sum();
     say(&format!(
-        "{:<12} {:>7.3} s {:>7.3} s {:>8.2} {:>6} {:>4.0} MiB {:>14.0} %, {:>3.0} % {:>9} {:>7}{}{}",
+        "{:<12} {:>7.3} s {:>7.3} s {:>8.2} {:>6} {:>4.0} MiB {:>14.0} %, {:>3.0} % {:>9} {:>7} {:>11.1}, {:>3.0}{}{}",
         flooder.name(),
         of(|turn| turn.without.seconds),
         of(|turn| turn.with.seconds),
@@ -186,6 +197,8 @@ fn tell(flooder: Flooder, turns: &[Turn]) -> bool {
         100.0 * of(|turn| turn.with.processor),
         failed,
         rounds,
+        of(|turn| turn.pressed.0),
+        of(|turn| turn.pressed.1),
         if ended > 0 { "  THE STEWARD ENDED" } else { "" },
         if good { "" } else { "  missed" },
     ));
@@ -217,6 +230,8 @@ struct Turn {
     failed: usize,
     /// Whether the steward has ended.
     ended: bool,
+    /// Megabytes, and connections, a second of strangers.
+    pressed: (f64, f64),
 }
 
 impl Turn {
@@ -237,13 +252,14 @@ impl Turn {
         let honest = cast.ids(&run);
         if let Flooder::Strangers(flood) = flooder {
             let target = runtime.block_on(onlooker.target(&steward, &honest[0]));
-            let nice = ["-n", "19", program, "flood", flood.name(), &target.to_words()];
+            let nice = ["-n", "10", program, "flood", flood.name(), &target.to_words()];
             cast.others.push(run.spawn("flood", "nice", &nice));
         }
         let begun = run.events("round").len().max(from);
         let reached = reached && reach(&run, &mut steward, begun + RISING);
         let (with, peak) = cast.measure(&run, &mut steward, rounds);
         let ended = !reached && steward.wait_at_most(LOOK).is_some();
+        let pressed = cast.others.last().map(|flood| pressed(&flood.log())).unwrap_or_default();
         // Before the ledger is read: the onlooker is a stranger, too.
         cast.others.clear();
         let ended = ended || steward.wait_at_most(LOOK).is_some();
@@ -254,7 +270,7 @@ impl Turn {
         };
         let growth = before.iter().zip(peak).map(|(before, peak)| peak.saturating_sub(*before)).max();
         let growth = growth.unwrap_or_default() as f64 / f64::from(1 << 20);
-        Self { without, with, growth, failed, ended }
+        Self { without, with, growth, failed, ended, pressed }
     }
 }
 
@@ -314,6 +330,13 @@ impl Cast {
         let processor = (processor_seconds(watched[0]) - spent) / wall;
         (Stretch { seconds, processor, rounds: over }, peak)
     }
+}
+
+/// The last line of a process that floods.
+fn pressed(log: &str) -> (f64, f64) {
+    let last = log.lines().rev().find_map(|line| line.split_once(' '));
+    let number = |text: &str| text.parse().unwrap_or_default();
+    last.map(|(bytes, connections)| (number(bytes), number(connections))).unwrap_or_default()
 }
 
 /// Waits until so many rounds are over; whether they are.

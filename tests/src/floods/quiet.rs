@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::line::{dial, handshake, secret};
-use super::pace::Pace;
+use super::pace::Uplink;
 use super::target::{Target, source};
 
 /// Idle connections to the port for channels, and to each of the others.
@@ -23,17 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Holds connections; every second one says the beginning of a handshake.
-pub(super) fn idle(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
+pub(super) fn idle(target: &Arc<Target>, uplink: &Arc<Uplink>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let (held, elsewhere) = HELD;
     let swarm = target.swarm.as_deref().and_then(socket);
     let ports = [(Some(target.channel), held), (swarm, elsewhere), (target.web, elsewhere)];
     let all = ports.into_iter().flat_map(|(port, many)| std::iter::repeat_n(port, many)).flatten();
     for (number, port) in all.enumerate() {
-        let pace = pace.clone();
+        let uplink = uplink.clone();
         tasks.spawn(async move {
             loop {
-                pace.take(1).await;
+                uplink.connections.take(1).await;
                 if let Ok(mut stream) = dial(port, source(number)).await {
                     if number % 2 == 0 {
                         let _ = stream.write_all(b"muster\x01").await;
@@ -48,13 +48,13 @@ pub(super) fn idle(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
 }
 
 /// Shakes hands with random bytes, or as far as message 2, and closes.
-pub(super) fn knock(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
+pub(super) fn knock(target: &Arc<Target>, uplink: &Arc<Uplink>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for number in 0..KNOCKING {
-        let (target, pace) = (target.clone(), pace.clone());
+        let (target, uplink) = (target.clone(), uplink.clone());
         tasks.spawn(async move {
             for turn in number.. {
-                pace.take(1).await;
+                uplink.connections.take(1).await;
                 let Ok(mut stream) = dial(target.channel, source(turn)).await else {
                     sleep(PAUSE).await;
                     continue;
@@ -73,14 +73,14 @@ pub(super) fn knock(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
 }
 
 /// Asks for pages without end; every second browser never finishes its request.
-pub(super) fn web(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
+pub(super) fn web(target: &Arc<Target>, uplink: &Arc<Uplink>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let Some(port) = target.web else { return tasks };
     for number in 0..BROWSERS {
-        let pace = pace.clone();
+        let uplink = uplink.clone();
         tasks.spawn(async move {
             loop {
-                pace.take(1).await;
+                uplink.connections.take(1).await;
                 if let Ok(mut stream) = dial(port, source(number)).await {
                     let end = if number % 2 == 0 { "\r\n" } else { "" };
                     let request = format!("GET / HTTP/1.1\r\nHost: {port}\r\nConnection: close\r\n{end}");

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::line::secret;
-use super::pace::Pace;
+use super::pace::Uplink;
 use super::target::Target;
 
 /// Peers at once.
@@ -42,10 +42,10 @@ impl Sieve for Credulous {
 }
 
 /// Half of the peers spread garbage, and half commitments of strangers, each with a good signature.
-pub(super) fn gossip(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
+pub(super) fn gossip(target: &Arc<Target>, uplink: &Arc<Uplink>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for number in 0..PEERS {
-        let (target, pace) = (target.clone(), pace.clone());
+        let (target, uplink) = (target.clone(), uplink.clone());
         tasks.spawn(async move {
             let bootstrap: Vec<String> = target.swarm.iter().cloned().collect();
             while !bootstrap.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn gossip(target: &Arc<Target>, pace: &Arc<Pace>) -> JoinSet<()> {
                 for count in 0..LIFE {
                     let message =
                         if number % 2 == 0 { garbage() } else { commitment(&target, &stranger, count) };
-                    pace.take(SHARE * message.len()).await;
+                    uplink.up.take(SHARE * message.len()).await;
                     peer.publish(Topic::Commits, message);
                 }
                 peer.stop().await;
