@@ -28,7 +28,7 @@ use muster_store::error::StoreError;
 
 use crate::show::ShowOptions;
 pub use compute::{Assignment, LeafSum, Recipe, Spares, Summed, rows_of};
-pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct};
+pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct, Outside};
 pub use session::{join, join_as};
 
 /// How to take part.

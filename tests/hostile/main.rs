@@ -7,3 +7,4 @@ mod flood;
 mod garbage;
 mod poison;
 mod shortage;
+mod siege;

@@ -3,9 +3,11 @@
 pub mod cases;
 pub mod detection;
 pub mod evidence;
+pub mod floods;
 pub mod harm;
 pub mod imports;
 pub mod kept;
+pub mod onlooker;
 pub mod oracle;
 pub mod parallel;
 pub mod processes;

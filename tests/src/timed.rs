@@ -180,8 +180,16 @@ fn reach(run: &Run, rounds: usize) {
 }
 
 /// What processors have given to a process so far.
-fn processor_seconds(process: u32) -> f64 {
+pub fn processor_seconds(process: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = text.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
     fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS
+}
+
+/// Bytes of memory that a process has now; 0 once it has ended.
+pub fn resident(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or_default() << 10
 }

@@ -1,16 +1,21 @@
 //! A member's conduct: everything that it does and says about its own work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ids::{Digest, MemberId, Part, Round, ShardId};
+use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
 use muster_core::messages::call::Ask;
 use muster_core::messages::offer::StateQuery;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::Reduced;
+use muster_core::sign::Identity;
 use muster_core::sketch::Probe;
 use muster_core::state::Arithmetic;
+use muster_replica::Contact;
+use tokio::sync::watch;
 
 use super::compute::{Assignment, Summed};
 use super::own::LEAF_BYTES;
@@ -56,6 +61,14 @@ pub trait NodeConduct: Send + Sync + 'static {
         true
     }
 
+    /// Whether it shows what another member brought it as an aggregator in this round.
+    fn shows(&self, _round: Round) -> bool {
+        true
+    }
+
+    /// What it does beside its duties, from when a round's parts are to be delivered; nothing for an honest member.
+    fn besides(&self, _round: Round, _outside: &Outside) {}
+
     /// The results of a part that it signs and shows, in order. None: it says nothing of the part.
     fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         part.reduce(part.sealed).into_iter().collect()
@@ -94,6 +107,17 @@ pub enum Delay {
     Audit,
     /// Blocks of its own contribution.
     Blocks,
+}
+
+/// What a member needs to reach the steward over connections of its own.
+#[derive(Clone)]
+pub struct Outside {
+    /// Its key.
+    pub identity: Arc<Identity>,
+    /// The steward.
+    pub steward: Contact,
+    /// The ledger as it follows it.
+    pub ledger: watch::Receiver<Arc<Ledger>>,
 }
 
 /// A part, as its aggregator has it.

@@ -131,6 +131,9 @@ impl NodeContext {
         if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
             return Err(absent("this contribution"));
         }
+        if !own && !self.conduct.shows(query.round) {
+            return Err(absent("this contribution"));
+        }
         // Nothing for an honest member: attacks of the rehearsal stall here.
         let pause = self.conduct.lingers(Delay::Blocks, ledger.manifest());
         if own && !pause.is_zero() {

@@ -20,6 +20,7 @@ mod equivocate;
 mod experts;
 mod fit;
 mod flip;
+mod flood;
 mod forge;
 mod half;
 mod hide;
@@ -48,6 +49,7 @@ mod place;
 mod prefix;
 mod random;
 mod rate;
+mod receipts;
 mod refuse;
 mod row_nudge;
 mod sandbag;
@@ -59,8 +61,10 @@ mod squat;
 mod stale;
 mod stale_row;
 mod starve;
+mod stingy;
 mod swap;
 mod teleport;
+mod thrash;
 mod tie;
 mod timed;
 mod top_one;
@@ -158,6 +162,10 @@ const DAWDLES: &str =
 const ANOTHER_REDUCES: &str = "another one reduces the part, once T_result is over, ever more rarely";
 const TURNED_AWAY: &str = "what it turns away goes to the steward and counts all the same";
 
+const SERVED: &str = "it is served within its share, and the others beside it";
+const NOT_SHOWN: &str =
+    "what its receipts promise and it does not show is missed at its door, not at the author's";
+
 /// What attacks on rows want.
 const OF_ROWS: Fewest = Fewest { columns: 1, active: 1, rows: 2 };
 
@@ -229,6 +237,11 @@ pub const ATTACKS: &[Attack] = &[
     attack!("late", "late.rs", Wrong::Nothing(DAWDLES), |_| Arc::new(late::Late)),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
+    attack!("thrash", "thrash.rs", Wrong::Nothing(SERVED), |_| Arc::<thrash::Thrash>::default()),
+    attack!("receipts", "receipts.rs", Wrong::Nothing(SERVED), |campaign| {
+        Arc::new(receipts::Receipts::new(campaign.coalition.clone()))
+    }),
+    attack!("stingy", "stingy.rs", Wrong::Nothing(NOT_SHOWN), |_| Arc::new(stingy::Stingy)),
     attack!("starve", "starve.rs", Wrong::Rows, |_| Arc::new(starve::Starve),
         experts: Some(Fewest { columns: 1, active: 1, rows: 1 })),
     attack!("collapse", "collapse.rs", Wrong::Rows, |campaign| {

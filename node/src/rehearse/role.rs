@@ -83,7 +83,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
     match role {
         RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, name, coalition, backend } => {
             let me = crate::member::leave::id(&data_dir)?;
-            let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
+            let coalition = coalition.map(|folder| Coalition::meeting(&folder, me, &data_dir)).transpose()?;
             let campaign = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
             let options = member::JoinOptions {
                 ticket: Ticket::from_line(&invitation)?,

@@ -29,7 +29,7 @@ use super::disk;
 use super::recall::newest_of;
 use super::row::OwnRow;
 use crate::member::check::compare_results;
-use crate::member::conduct::{Delay, NodeConduct};
+use crate::member::conduct::{Delay, NodeConduct, Outside};
 use crate::member::exchange::{bring, reduce_part};
 use crate::member::server::NodeContext;
 use crate::member::tell::{Uplink, tell};
@@ -109,6 +109,12 @@ impl NodeDriver {
     /// The way to the steward and the other members, for a task.
     pub(super) fn uplink(&self) -> Uplink {
         Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
+    }
+
+    /// What the conduct reaches the steward with.
+    fn outside(&self) -> Outside {
+        let NodeContext { identity, ledger, .. } = &*self.shared;
+        Outside { identity: identity.clone(), steward: self.steward.clone(), ledger: ledger.clone() }
     }
 
     /// How long the machine can wait for the next message.
@@ -263,6 +269,7 @@ impl NodeDriver {
     }
 
     fn prepare(&mut self, round: Round, attempt: u8, parts: Vec<(Part, MemberId)>) {
+        self.conduct.besides(round, &self.outside());
         let parts = if self.contribution(round).is_some() {
             self.conduct.deliver(round, parts)
         } else {

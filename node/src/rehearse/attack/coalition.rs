@@ -5,12 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::{MemberId, Slot};
+use muster_core::sign::Identity;
 
 use crate::exit::{Failure, Outcome};
 use crate::member::Assignment;
+use crate::organise::read_identity;
 
-/// Who conspires. Processes of one machine meet in a folder: each puts a file there that is named by its id. Nothing
-/// else need be said, because what the others will commit to follows from what is public.
+/// Who conspires. Processes of one machine meet in a folder: each puts a file there that is named by its id and says where
+/// its key is. What the others will commit to follows from what is public.
 #[derive(Clone, Debug, Default)]
 pub struct Coalition {
     known: BTreeSet<MemberId>,
@@ -23,16 +25,26 @@ impl Coalition {
         Self { known: members.into_iter().collect(), folder: None }
     }
 
-    /// Of all who meet in a folder, this member among them.
+    /// Of all who meet in a folder, the member with this directory among them.
     ///
     /// # Errors
     /// [`Failure`] when the folder cannot be written.
-    pub fn meeting(folder: &Path, me: MemberId) -> Outcome<Self> {
+    pub fn meeting(folder: &Path, me: MemberId, home: &Path) -> Outcome<Self> {
         let path = folder.join(format!("{me:#}"));
-        fs::create_dir_all(folder).and_then(|()| fs::write(&path, b"")).map_err(|error| {
-            Failure::environment(format!("{}: cannot be written ({error})", path.display()))
-        })?;
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&path, home.as_os_str().as_encoded_bytes()))
+            .map_err(|error| {
+                Failure::environment(format!("{}: cannot be written ({error})", path.display()))
+            })?;
         Ok(Self { known: BTreeSet::from([me]), folder: Some(folder.to_owned()) })
+    }
+
+    /// The keys that conspirators lend to this member.
+    pub(super) fn keys(&self, me: &MemberId) -> Vec<Identity> {
+        let files = self.folder.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        let homes = files.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        let keys = homes.filter_map(|home| read_identity(home.as_ref(), "identity").ok());
+        keys.filter(|key| key.id() != *me).collect()
     }
 
     /// Slots of a round that are neither the member's own nor a conspirator's, ascending.

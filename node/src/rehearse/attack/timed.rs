@@ -12,7 +12,8 @@ use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
 use crate::member::{
-    AggregatorView, AskedCall, Assignment, AuditedContribution, Delay, HonestNode, NodeConduct, Summed,
+    AggregatorView, AskedCall, Assignment, AuditedContribution, Delay, HonestNode, NodeConduct, Outside,
+    Summed,
 };
 
 pub(super) struct Timed {
@@ -46,6 +47,14 @@ impl NodeConduct for Timed {
 
     fn takes_in(&self, round: Round, sender: &MemberId) -> bool {
         self.at(round).takes_in(round, sender)
+    }
+
+    fn shows(&self, round: Round) -> bool {
+        self.at(round).shows(round)
+    }
+
+    fn besides(&self, round: Round, outside: &Outside) {
+        self.at(round).besides(round, outside);
     }
 
     fn serves(&self, round: Round, steward: bool) -> bool {
