@@ -85,6 +85,27 @@ fn a_killed_steward_goes_on_without_a_fork() {
     run.check_end(&["first", "second"]);
 }
 
+/// Stopped for longer than its timers, with every connection open: what the nodes said meanwhile was heard by nobody.
+#[test]
+fn round_38_nobody_fails_because_the_steward_was_stopped() {
+    let timers = "[timers]\ncommit = 4.0\npart = 4.0\nresult = 4.0\n";
+    let run = Run::packed(programs!(), &format!("{}{timers}", settings(60, 3, 0)), None);
+    let mut steward = run.host();
+    let line = run.invite("node", 3);
+    let mut nodes = ["first", "second", "third"].map(|name| run.join(name, &line, &[]));
+    run.wait_round(4);
+    steward.suspend();
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    steward.resume();
+    for node in &mut nodes {
+        assert_eq!(node.wait(), 0, "{}", node.log());
+    }
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    assert!(steward.log().contains("did not run for a while"), "{}", steward.log());
+    assert!(run.events("kept others waiting and is away").is_empty(), "{}", steward.log());
+    run.check_end(&["first", "second", "third"]);
+}
+
 #[test]
 fn different_kernels_reach_the_same_root() {
     let run = Run::new(programs!(), &settings(8, 2, 0));

@@ -14,12 +14,14 @@ pub(super) struct Clock {
     turn: u64,
     /// When the present one did.
     next: u64,
+    /// When the process last showed that it runs.
+    seen: u64,
 }
 
 impl Clock {
     /// Begins at 0.
     pub(super) fn start() -> Self {
-        Self { began: Instant::now(), lost: 0, turn: 0, next: 0 }
+        Self { began: Instant::now(), lost: 0, turn: 0, next: 0, seen: 0 }
     }
 
     /// A turn begins. Until [`Clock::catch_up`] the time stays that of the turn before where a timer has run out since: what
@@ -30,17 +32,30 @@ impl Clock {
 
     fn turn_at(&mut self, mut real: u64, due: Option<u64>) -> bool {
         // A process that was stopped, or a machine that slept: nobody could be heard meanwhile.
-        let gap = real.saturating_sub(self.next);
+        let gap = real.saturating_sub(self.seen);
         let stood = gap >= GAP;
         if stood {
             self.lost = self.lost.saturating_add(gap);
-            real = self.next;
+            real = self.seen;
         }
-        self.next = real;
+        (self.next, self.seen) = (real, real);
         if due.is_none_or(|due| due > real) {
             self.turn = real;
         }
         stood
+    }
+
+    /// The process runs: one thing of this turn is done. Many of them in one turn are no gap, or whoever asks for much could have
+    /// the clock stand still.
+    pub(super) fn see(&mut self) {
+        self.see_at(self.real());
+    }
+
+    fn see_at(&mut self, real: u64) {
+        // One that took too long is for the next turn to notice.
+        if real.saturating_sub(self.seen) < GAP {
+            self.seen = self.seen.max(real);
+        }
     }
 
     /// Everything that had come is taken in.
@@ -73,6 +88,13 @@ mod tests {
         assert!(clock.turn_at(65_400, Some(30_000)), "stopped for a minute");
         assert_eq!((clock.now(), clock.lost), (5_400, 60_000), "no timer has run out");
         assert!(!clock.turn_at(5_900, None));
+        // Ten seconds of work, a little at a time, are none.
+        (6_000..=16_000).step_by(500).for_each(|now| clock.see_at(now));
+        assert!(!clock.turn_at(16_500, None));
+        // A disk that hangs for as long is one.
+        clock.see_at(26_500);
+        assert!(clock.turn_at(26_600, None));
+        assert_eq!(clock.now(), 16_500);
     }
 
     #[test]

@@ -149,9 +149,13 @@ impl StewardDriver {
     /// # Errors
     /// [`Failure`] when this machine cannot go on.
     pub(super) async fn run(mut self) -> Outcome<HostingEnd> {
+        let mut first = None;
         loop {
             if self.clock.turn(self.machine.poll_timeout()) {
                 self.machine.handle(self.now(), StewardInput::Resumed);
+            }
+            if let Some(message) = first.take() {
+                self.take(message)?;
             }
             self.take_waiting()?;
             self.clock.catch_up();
@@ -161,13 +165,13 @@ impl StewardDriver {
                 return Ok(ending);
             }
             let pause = self.pause();
-            tokio::select! {
-                Some(message) = self.queue.recv() => self.take(message)?,
+            first = tokio::select! {
+                Some(message) = self.queue.recv() => Some(message),
                 Some(error) = self.failures.recv() => return Err(error.into()),
-                () = self.asks.come() => {}
-                () = self.presence.changed() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
+                () = self.asks.come() => None,
+                () = self.presence.changed() => None,
+                () = tokio::time::sleep(pause) => None,
+            };
         }
     }
 
@@ -212,6 +216,7 @@ impl StewardDriver {
         while let Some(effect) = self.machine.poll_effect() {
             self.perform(effect)?;
         }
+        self.clock.see();
         Ok(())
     }
 
