@@ -9,7 +9,7 @@ mod conductor;
 mod duties;
 
 pub use checks::{Check, Checks};
-pub use conductor::{Conductor, Output};
+pub use conductor::{Awaited, Conductor, Output};
 pub use duties::{Duties, Obligation};
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The steward's half of a round: when to seal what.
 
+mod awaited;
 mod cases;
 mod checks;
 mod pause;
@@ -15,6 +16,7 @@ use crate::messages::record::{Body, Credit, Record};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
+pub use awaited::Awaited;
 use cases::OldestCase;
 use checks::{ResultsCheck, Stall};
 use pause::Barren;
@@ -56,6 +58,8 @@ pub struct Conductor {
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
     barren: Barren,
+    /// A convict whose past is being measured, so that no round may be spent (ROLLBACK-5).
+    measured: Option<MemberId>,
 }
 
 /// What the phase in progress has gathered, by slot or part.
@@ -105,6 +109,7 @@ impl Conductor {
             stalls: BTreeMap::new(),
             cases: None,
             barren: Barren::default(),
+            measured: None,
         }
     }
 
@@ -163,8 +168,8 @@ impl Conductor {
     /// A member's channel opened or closed.
     pub fn live(&mut self, now: u64, member: MemberId, live: bool) {
         if live {
-            // Who is out, or reduces nothing, changes nothing by coming back.
-            let helps = self.ledger.member(&member).is_some_and(Member::is_node_still);
+            // Who is out changes nothing by coming back; a verifier may end a probation.
+            let helps = self.ledger.member(&member).is_some_and(|member| self.helps(member));
             if self.live.insert(member) && helps {
                 self.barren.stir();
             }
@@ -228,6 +233,13 @@ impl Conductor {
         }
         self.tick(now);
         Ok(record)
+    }
+
+    /// Whether a member that connects may end what has made rounds barren.
+    fn helps(&self, member: &Member) -> bool {
+        let newest = self.ledger.current();
+        let weightless = newest.is_some_and(|view| view.freeze_digest().is_some() && !view.weighs());
+        member.is_node_still() || weightless && self.ledger.is_active_verifier(&member.id)
     }
 
     fn patience(&self) -> Option<u32> {
