@@ -44,6 +44,14 @@ impl Node {
             Body::Freeze(freeze) => self.tabulate(freeze.round),
             _ => {}
         }
+        // ROUND-33: whoever waits in vain for a Freeze may want to know why.
+        let goes = matches!(body, Body::Idle(_) | Body::Ban(_) | Body::Leave(_));
+        if goes
+            && self.ledger.is_unwatched()
+            && !matches!(self.ledger.stage(), Stage::Auditing | Stage::Closed)
+        {
+            self.tell(Milestone::Unwatched);
+        }
     }
 
     /// A round is over: what of it counted, and what is too old now.
