@@ -501,6 +501,12 @@ def audit_ppm(share_ppm, newcomer_ppm, halving, credits):
 
 
 @operation
+def voucher_banned(probation, accused, credit, opened, doubt):
+    credit, doubt = ref.voucher_banned(probation, accused, credit, opened, doubt)
+    return {"credit": credit, "doubt": doubt}
+
+
+@operation
 def weights(m, cap_ppm):
     return {"weights": ref.weights(m, cap_ppm)}
 
@@ -1466,6 +1472,15 @@ def family_standing():
     yield rate("no newcomer's rate", "", 500_000, 0, 1)
     yield rate("each leaf", "a shift by 32 or more", 0, 1_000_000, 1)
     yield rate("down to nothing", "below the run's rate", 3, 1_000_000, 50)
+    b = lambda name, rule, why, accused, credit, opened, doubt=0, probation=100: case(
+        name, rule, why, "voucher_banned", probation=probation, accused=accused, credit=credit, opened=opened, doubt=doubt)
+    yield b("a false accusation", "STAND-1", "a hostile verifier takes from others what they have earned", True, 60, 6)
+    yield b("a false acquittal", "STAND-11", "what a liar has passed is not examined by others", False, 60, 6)
+    yield b("a false accusation, nothing is open again", "STAND-1", "likewise", True, 60, 0)
+    yield b("more is open than was credited", "STAND-1", "credit below zero", True, 2, 6)
+    yield b("in doubt before", "STAND-11", "", True, 10, 4, 95)
+    yield b("more than a probation", "STAND-11", "one convict has all others audited for ever", False, 4000, 0, 2**32 - 1)
+    yield b("no probation", "STAND-11", "", False, 4000, 8, 0, 0)
 
 
 def family_aggregation():

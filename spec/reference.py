@@ -1293,6 +1293,13 @@ def audit_ppm(share_ppm, newcomer_ppm, halving, credit):
     return max(share_ppm, newcomer_ppm // 2 ** min(credit // halving, 64))
 
 
+def voucher_banned(probation, accused, credit, opened, doubt):
+    """STAND-1, STAND-11: a member's credit by a verifier that is convicted, of which `opened` is for what is open again; and its leaves
+    in doubt."""
+    void = min(credit, opened)
+    return credit - void, min(probation, doubt + (void if accused else credit))
+
+
 # ---------------------------------------------------------------- aggregation (aggregation.md)
 
 def weights(m, cap_ppm):

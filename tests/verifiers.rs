@@ -67,6 +67,32 @@ fn a_verifier_can_join_a_fast_and_long_run() {
     wait_for("its admission", || run.events("admit").len() == 3);
 }
 
+/// What was contributed while nobody audited would stay, and no archive of it would replay.
+#[test]
+fn round_33_rounds_wait_while_the_only_verifier_is_gone() {
+    let settings = Settings { rounds: 60, nodes: 3, verifiers: 1, audit: (1.0, 2), ..Settings::default() };
+    let run = Run::packed(programs!(), &format!("{settings}\n[timers]\naudit = 2.0\ncommit = 5.0\n"), None);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 3);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let verifiers = run.invite("verifier", 1);
+    let mut watch = run.watch("verifier", &verifiers);
+    let mut cheat = run.attack("cheat", "flip", 40, &nodes);
+    run.wait_round(3);
+    watch.kill();
+    wait_for("a round that waits", || !run.events("waits").is_empty());
+    first.wait_for_log("no verifier is active: the run waits for one");
+    let spent = run.events("round").len();
+    assert!(spent < 40, "rounds wait as soon as its absence is noticed: {spent}");
+    assert!(steward.log().contains("no verifier is active: rounds wait for one"), "{}", steward.log());
+    let mut watch = run.watch("verifier", &verifiers);
+    [&mut first, &mut second, &mut watch, &mut steward].into_iter().for_each(good);
+    assert_eq!(cheat.wait(), 1, "{}", cheat.log());
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+}
+
 #[test]
 fn audit_2_a_killed_node_answers_for_the_rounds_before() {
     let settings = Settings { rounds: 30, verifiers: 1, audit: (1.0, 2), ..Settings::default() };

@@ -54,6 +54,7 @@ pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
+use crate::organise::prospect::warnings;
 use crate::shares::Places;
 use asks::Asks;
 use board::Board;
@@ -92,6 +93,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let report = Reporter::open(&options.folder, options.progress)?;
+    warnings(&recovered.manifest).into_iter().for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
         Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use e2e::kept::Kept;
-use e2e::processes::Run;
+use e2e::processes::{Process, Run, wait_for};
 use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::ledger::Ledger;
@@ -52,6 +52,61 @@ fn a_convict_s_wrong_parts_are_found_and_taken_back() {
     }
     assert!(bad.len() > 1, "more than the one that was drawn: {retro}");
     assert!(run.events("rewind")[0]["to"].as_u64() <= bad.last().copied());
+}
+
+/// Three honest nodes, one of which nobody can dial, a cheat from round 2 on, and a verifier that audits everything; the state
+/// goes back at the least harm, by a few rounds at most.
+fn audited(attack: &str) -> (Run, Vec<Process>, Process) {
+    let settings = Settings {
+        rounds: 60,
+        nodes: 4,
+        verifiers: 1,
+        audit: (1.0, 2),
+        rollback: 0.01,
+        ..Settings::default()
+    };
+    let settings = settings.to_string().replace("[rollback]", "[rollback]\nmost_rounds = 8\nspacing = 20");
+    let run = Run::packed(programs!(), &settings, None);
+    let mut honest = vec![run.host()];
+    let nodes = run.invite("node", 4);
+    honest.push(run.join("first", &nodes, &[]));
+    honest.push(run.join("second", &nodes, &[]));
+    honest.push(run.join_undialled("hidden", &nodes));
+    let cheat = run.attack("cheat", attack, 2, &nodes);
+    honest.push(run.watch("verifier", &run.invite("verifier", 1)));
+    (run, honest, cheat)
+}
+
+fn all_end_well(run: &Run, honest: Vec<Process>) {
+    honest.into_iter().rev().for_each(|mut process| assert_eq!(process.wait(), 0, "{}", process.log()));
+    run.check_end(&["first", "second", "hidden"]);
+    assert_eq!(run.events("ban").len(), 1);
+}
+
+/// The parts that the convict reduced lack the inputs of the one that nobody can dial, since it alone has them.
+#[test]
+fn rollback_5_a_convict_that_stops_and_an_author_that_nobody_can_dial_prevent_no_rewind() {
+    let (run, honest, cheat) = audited("flip");
+    let guilty = || run.events("verdict").iter().any(|verdict| !verdict["finding"].is_null());
+    wait_for("a finding", || guilty() || !run.events("ban").is_empty());
+    cheat.suspend();
+    all_end_well(&run, honest);
+    assert_eq!(run.events("rewind").len(), 1, "{:?}", run.events("retro"));
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+}
+
+/// False losses with true leaves: the aggregates are what honest work would have given, although a convict's share is in them.
+#[test]
+fn rollback_2_a_lie_that_moved_nothing_takes_nothing_back() {
+    let (run, honest, mut cheat) = audited("loss");
+    assert_eq!(cheat.wait(), 1, "{}", cheat.log());
+    all_end_well(&run, honest);
+    let retro = &run.events("retro")[0];
+    let mut bad = retro["rounds"].as_array().expect("rounds").iter().filter(|told| told["found"] == "false");
+    assert!(bad.clone().next().is_some(), "its losses are false: {retro}");
+    assert!(bad.all(|told| told["harm"].as_f64() == Some(0.0)), "{retro}");
+    assert!(run.events("rewind").is_empty(), "{retro}");
 }
 
 /// A run in which an attacker is found late, by a verifier that comes late; the state goes back for it.

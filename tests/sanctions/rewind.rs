@@ -1,8 +1,10 @@
 //! Which Rewind the ledger takes, and which it refuses.
 
-use muster_core::codec::List;
+use e2e::sim::{self, Plan, Sim};
+use muster_core::codec::{List, Real};
 use muster_core::ids::{Digest, Round};
 use muster_core::ledger::{Ledger, Stage};
+use muster_core::manifest::{Manifest, Rollback};
 use muster_core::messages::audit::{FindingKind, Jury};
 use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::state::{ShardRoots, StateRoots};
@@ -95,4 +97,22 @@ fn refused(ledger: &Ledger, rewind: &Rewind, what: &str) {
     let mut after = ledger.clone();
     seal(&mut after, Body::Rewind(rewind.clone())).expect_err(what);
     assert_eq!((after.head(), after.stage(), after.state()), (ledger.head(), ledger.stage(), ledger.state()));
+}
+
+/// A convict's friends can make it take as long as they like to look into its past; meanwhile rounds went on, and the first bad
+/// one got out of reach.
+#[test]
+fn rollback_5_no_round_is_spent_that_would_take_a_past_that_is_measured_out_of_reach() {
+    let change: fn(&mut Manifest) = |manifest| {
+        let limit = Real::new(0.5).expect("finite");
+        manifest.rollback = Rollback { limit, most_rounds: 4, spacing: 5 };
+    };
+    let players = sim::cast(4, &["flip".parse().expect("an attack")], Round(3), 5);
+    let plan = Plan { verifiers: 1, share_ppm: 1_000_000, change, ..Plan::new(5, 16, players) };
+    // A minute, in which sixteen rounds would be over.
+    let report = Sim::new(Plan { measures: 60_000, ..plan.clone() }).finish();
+    assert_eq!(report.rewinds, 1);
+    // The steward's process may be killed meanwhile, and begins again.
+    let crashes = Plan { measures: 5_000, steward_crashes: 2_000, ..plan };
+    assert_eq!(Sim::new(crashes).finish().false_bans(), 0);
 }

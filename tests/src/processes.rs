@@ -298,6 +298,13 @@ impl Run {
         self.spawn(name, self.programs.muster, &arguments)
     }
 
+    /// Starts a node that nobody can dial.
+    pub fn join_undialled(&self, name: &str, invitation: &str) -> Process {
+        let directory = self.at(name);
+        let arguments = ["join", invitation, "--data-dir", &directory, "--no-listen"];
+        self.spawn(name, self.programs.muster, &arguments)
+    }
+
     /// Starts an attacker of the rehearsal.
     pub fn attack(&self, name: &str, attack: &str, from: u32, invitation: &str) -> Process {
         let directory = self.at(name);

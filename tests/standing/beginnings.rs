@@ -6,9 +6,9 @@ use muster_core::manifest::Admission;
 use muster_core::messages::enrol::{Return, Role};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::Echo;
-use muster_core::round::{Conductor, Output};
+use muster_core::round::{Awaited, Conductor, Output};
 
-use crate::chain::{Chain, STEWARD, commits, four, id, person, roots};
+use crate::chain::{Chain, STEWARD, VERIFIERS, commits, four, id, on_probation, person, roots};
 
 #[test]
 fn ledger_6_the_first_one_back_has_no_round_for_itself() {
@@ -84,6 +84,154 @@ fn round_26_a_pause_grows_and_ends_when_somebody_comes_or_moves() {
         run.round();
     }
     assert_eq!(run.round(), 3_600_000);
+}
+
+#[test]
+fn round_33_a_run_that_began_with_verifiers_spends_no_round_without_one() {
+    let mut chain = Chain::new(Admission::closed(2, 1, 64));
+    (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+    VERIFIERS.into_iter().for_each(|who| chain.invite(who, Role::Verifier, false));
+    let mut waiting = Waiting::begin(chain, &[10, 11, VERIFIERS[0]]);
+    waiting.freezes("a verifier is there");
+    waiting.lose(VERIFIERS[0]);
+    waiting.next_round();
+    assert_eq!(waiting.holds(), Some(Awaited::Verifier));
+    waiting.conductor.live(waiting.now, id(VERIFIERS[1]), true);
+    waiting.freezes("another one has come");
+}
+
+#[test]
+fn round_33_a_run_that_waits_for_no_verifier_goes_on_without_one() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+    let mut waiting = Waiting::begin(chain, &[10, 11]);
+    waiting.freezes("the manifest waits for none");
+}
+
+#[test]
+fn round_32_rounds_wait_until_somebody_has_weight_or_can_earn_it() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    chain.invite(30, Role::Node, false);
+    chain.round(Vec::new());
+    chain.earn(30, 1);
+    // One verifier has vouched for its whole share: what it passes from now on ends no probation.
+    for _ in 0..2 {
+        let credit = chain.drawn(30, VERIFIERS[0]);
+        chain.round(vec![credit]);
+    }
+    assert!(!chain.ledger.weighs(chain.member(30)));
+    let mut waiting = Waiting::begin(chain, &[30, VERIFIERS[0]]);
+    assert_eq!(waiting.holds(), Some(Awaited::Weight));
+    waiting.conductor.live(waiting.now, id(VERIFIERS[1]), true);
+    waiting.freezes("the other verifier can end the probation");
+    waiting.lose(VERIFIERS[1]);
+    waiting.next_round();
+    assert_eq!(waiting.holds(), Some(Awaited::Weight));
+    waiting.conductor.live(waiting.now, id(10), true);
+    waiting.freezes("a founder is back");
+}
+
+#[test]
+fn rollback_5_a_past_that_is_measured_holds_the_round_until_it_is() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+    let mut waiting = Waiting::opened(chain, &[10, 11]);
+    waiting.conductor.measuring(0, Some(id(11)));
+    waiting.commit();
+    assert_eq!(waiting.holds(), Some(Awaited::Past(id(11))));
+    waiting.conductor.measuring(waiting.now, None);
+    waiting.freezes("it is measured");
+}
+
+/// A steward in a round that everybody who is there has committed to.
+struct Waiting {
+    conductor: Conductor,
+    now: u64,
+}
+
+impl Waiting {
+    fn begin(chain: Chain, there: &[u8]) -> Self {
+        let mut waiting = Self::opened(chain, there);
+        waiting.commit();
+        waiting
+    }
+
+    fn opened(chain: Chain, there: &[u8]) -> Self {
+        let mut waiting = Self { conductor: Conductor::new(chain.ledger, 0), now: 0 };
+        there.iter().for_each(|who| waiting.conductor.live(0, id(*who), true));
+        waiting.conductor.start();
+        waiting.conductor.cases(0, None);
+        if waiting.conductor.ledger().stage() == Stage::Gathering {
+            waiting.seal();
+        }
+        waiting
+    }
+
+    fn commit(&mut self) {
+        assert_eq!(self.conductor.ledger().stage(), Stage::Computing);
+        for commit in commits(self.conductor.ledger()) {
+            self.conductor.commit(self.now, commit).expect("a good commitment");
+        }
+        // Whoever is not there has its timer.
+        self.now += 3_600_000;
+        self.conductor.tick(self.now);
+    }
+
+    /// Seals what it asks for.
+    fn seal(&mut self) {
+        let Some(Output::Seal(body)) = self.conductor.poll_output() else { panic!("it asks for a record") };
+        self.sealed(body);
+    }
+
+    fn sealed(&mut self, body: Body) {
+        let ledger = self.conductor.ledger();
+        let signed = person(STEWARD).sign(ledger.run(), &ledger.record(body));
+        self.conductor.sealed(self.now, &signed).expect("a good record");
+        self.conductor.cases(self.now, None);
+    }
+
+    fn lose(&mut self, who: u8) {
+        self.conductor.live(self.now, id(who), false);
+    }
+
+    /// What it waits for, however much time passes.
+    fn holds(&mut self) -> Option<Awaited> {
+        self.now += 24 * 3_600_000;
+        self.conductor.tick(self.now);
+        assert_eq!(self.conductor.poll_output(), None);
+        self.conductor.awaits()
+    }
+
+    fn freezes(&mut self, why: &str) {
+        assert_eq!(self.conductor.awaits(), None, "{why}");
+        self.conductor.tick(self.now);
+        self.seal();
+        assert_eq!(self.conductor.ledger().stage(), Stage::Exchanging, "{why}");
+    }
+
+    /// Ends the frozen round, which everybody echoes, and has everybody commit to the next one.
+    fn next_round(&mut self) {
+        let view = self.conductor.ledger().current().expect("a round").clone();
+        let (round, freeze) = (view.round(), view.freeze_digest().expect("frozen"));
+        for who in (0..=u8::MAX).filter(|who| view.slot_of(&id(*who)).is_some()) {
+            let echo = person(who).sign(self.conductor.ledger().run(), &Echo { round, freeze });
+            self.conductor.echo(self.now, echo).expect("a good echo");
+        }
+        while self.conductor.ledger().next_round() == round {
+            self.now += 3_600_000;
+            self.conductor.tick(self.now);
+            match self.conductor.poll_output() {
+                Some(Output::Apply(_)) => {
+                    let next = roots(self.conductor.ledger().state().step() + 1);
+                    self.conductor.applied(self.now, Ok(next));
+                }
+                Some(Output::Seal(body)) => self.sealed(body),
+                other => assert_eq!(other, None),
+            }
+        }
+        self.commit();
+    }
 }
 
 /// A steward whose members commit, and never get anything to each other.

@@ -309,11 +309,15 @@ impl Chain {
     }
 
     pub fn ban(&mut self, who: u8) {
+        self.convict(who, FindingKind::LeafMismatch);
+    }
+
+    pub fn convict(&mut self, who: u8, finding: FindingKind) {
         let ban = Ban {
             culprit: id(who),
             effective: self.ledger.first_round_without(),
             round: Round(0),
-            finding: FindingKind::LeafMismatch,
+            finding,
             evidence: Digest([1; 32]),
             accuser: id(STEWARD),
             jury: Jury::default(),

@@ -5,7 +5,7 @@ use muster_core::ids::{Round, Slot};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::manifest::Admission;
 use muster_core::messages::enrol::{Leave, Role};
-use muster_core::messages::record::{Body, Outcome};
+use muster_core::messages::record::{Body, Idle, Outcome};
 
 use crate::chain::{Chain, VERIFIERS, asked, four, id, on_probation, person, refused};
 
@@ -166,4 +166,27 @@ fn ledger_20_who_keeps_a_round_without_weight_from_being_audited_by_its_silence_
         let silent = view.slot_of(&id(who)).is_some();
         assert_eq!(chain.member(who).failures, u8::from(silent), "{who}");
     }
+}
+
+#[test]
+fn ledger_20_a_verifier_sits_out_no_rounds_while_no_other_one_is_active() {
+    let mut chain = asked();
+    let idle = |chain: &mut Chain, who: u8| {
+        let round = Round(chain.ledger.next_round().0 - 1);
+        chain.seal(Body::Idle(Idle { verifier: id(who), round })).expect("it had a duty");
+    };
+    let [one, other] = VERIFIERS;
+    for _ in 0..3 {
+        idle(&mut chain, one);
+        while chain.come_back(one).is_err() {
+            chain.round(Vec::new());
+        }
+        chain.round(Vec::new());
+    }
+    idle(&mut chain, one);
+    refused(chain.come_back(one), "sits out");
+    // Rounds wait for a verifier, and none would go by.
+    idle(&mut chain, other);
+    chain.come_back(one).expect("nobody else is there");
+    assert_eq!(chain.member(one).standing, Standing::Active);
 }

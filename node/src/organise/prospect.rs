@@ -80,18 +80,26 @@ fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
 }
 
 /// What an organiser should know of a run that begins with too few verifiers.
-pub fn warning(manifest: &Manifest) -> Option<&'static str> {
-    match manifest.admission.start_verifiers {
+pub fn warnings(manifest: &Manifest) -> Vec<&'static str> {
+    let admission = &manifest.admission;
+    let few = match admission.start_verifiers {
         0 => Some(
             "the run begins without a verifier, and nothing is audited before one has come: no bad leaf is found. Two are \
              recommended: admission.start_verifiers = 2",
         ),
         1 => Some(
-            "the run begins with one verifier: nobody rechecks what it passes, and nobody takes over when it is away. Two are \
-             recommended: admission.start_verifiers = 2",
+            "the run begins with one verifier: nobody rechecks what it passes, nobody takes over when it is away, and rounds wait \
+             until it is back. Two are recommended: admission.start_verifiers = 2",
         ),
         _ => None,
-    }
+    };
+    // STAND-2: a share of each probation then falls to nobody, once one of them is gone or banned.
+    let probation = admission.probation > 0 && admission.start_verifiers <= u16::from(admission.vouchers);
+    let probation = probation.then_some(
+        "a probation takes every verifier that the run begins with: once one of them is gone or banned, no newcomer earns weight \
+         before another one has come. Set admission.start_verifiers above admission.vouchers",
+    );
+    few.into_iter().chain(probation).collect()
 }
 
 #[cfg(test)]
@@ -149,10 +157,25 @@ mod tests {
 
     #[test]
     fn fewer_than_two_verifiers_are_warned_of() {
-        let warned =
-            |verifiers| warning(&manifest(|settings| settings.admission.start_verifiers = verifiers));
-        assert!(warned(0).unwrap().contains("nothing is audited"));
-        assert!(warned(1).unwrap().contains("nobody rechecks"));
-        assert_eq!(warned(2), None);
+        let warned = |verifiers| {
+            warnings(&manifest(|settings| settings.admission.start_verifiers = verifiers)).join(" ")
+        };
+        assert!(warned(0).contains("nothing is audited"));
+        assert!(warned(1).contains("nobody rechecks"));
+        assert_eq!(warned(2), "");
+    }
+
+    #[test]
+    fn a_probation_that_takes_all_verifiers_is_warned_of() {
+        let warned = |verifiers| {
+            let of = |settings: &mut Settings| {
+                (settings.admission.probation, settings.admission.vouchers) = (100, 2);
+                settings.admission.start_verifiers = verifiers;
+            };
+            warnings(&manifest(of)).join(" ")
+        };
+        assert!(warned(1).contains("nobody rechecks") && warned(1).contains("no newcomer earns weight"));
+        assert!(warned(2).contains("no newcomer earns weight"));
+        assert_eq!(warned(3), "");
     }
 }

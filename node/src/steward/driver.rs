@@ -448,7 +448,8 @@ impl StewardDriver {
     }
 
     fn measure(&self, convict: MemberId) {
-        let jobs = ConvictRound::of(self.machine.ledger(), &convict);
+        // Now, with the states: rounds may go on while the past is computed again, and the replica forgets.
+        let jobs = ConvictRound::of(self.machine.ledger(), &convict, &lock(&self.court.replica));
         let (court, sender) = (self.court.clone(), self.sender.clone());
         self.tasks.spawn(async move {
             let past = court.retro_all(jobs).await;

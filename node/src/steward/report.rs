@@ -17,6 +17,7 @@ use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
+use muster_core::round::Awaited;
 use muster_replica::archive::mean_loss;
 use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
@@ -79,6 +80,7 @@ impl Reporter {
                 self.barren(ledger, *round, *pause);
             }
             Bulletin::Held(round, case) => self.held(*round, case),
+            Bulletin::Awaits(round, awaited) => self.awaits(*round, *awaited),
             Bulletin::Banned(ban) => self.ban(ban),
             Bulletin::Idle(idle) => self.idle(idle),
             Bulletin::Moved(member, how) => self.moved(*member, how),
@@ -243,6 +245,27 @@ impl Reporter {
         self.event(&json!({ "event": "held", "round": round.0, "case": case.round.0, "member": target }));
     }
 
+    /// A round waits for something before it is spent.
+    fn awaits(&mut self, round: Round, awaited: Awaited) {
+        let why = match awaited {
+            Awaited::Past(convict) => format!(
+                "the past of {convict} is computed again, and one round later the state could not go back for it"
+            ),
+            Awaited::Verifier => {
+                "no verifier is active: rounds wait for one, since nothing of them would be audited; start one again, or invite \
+                 another one (muster invite --role verifier)"
+                    .into()
+            }
+            Awaited::Weight => {
+                "nobody has weight: rounds wait for a member that has, or for a newcomer and a verifier that can end its \
+                 probation; as they are, they would train nothing"
+                    .into()
+            }
+        };
+        self.progress.line(&format!("round {round} waits: {why}"));
+        self.event(&json!({ "event": "waits", "round": round.0, "why": why }));
+    }
+
     /// A verifier did not do its duty in time.
     fn idle(&mut self, idle: &Idle) {
         let Idle { verifier, round } = idle;
@@ -349,7 +372,7 @@ impl Reporter {
     }
 
     /// A line for people.
-    fn line(&self, text: &str) {
+    pub(super) fn line(&self, text: &str) {
         self.progress.line(text);
     }
 
@@ -393,6 +416,9 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
         more if more > SHOWN => format!("{} and {} more", contacts[..SHOWN].join(", "), more - SHOWN),
         _ => contacts.join(", "),
     };
+    if !view.weighs() && view.commitments().next().is_some() {
+        return format!("none of the {} members that committed has weight", view.commitments().count());
+    }
     if view.commitments().next().is_none() {
         return "nobody that had a seat committed to anything in time".into();
     }

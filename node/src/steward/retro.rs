@@ -1,12 +1,13 @@
 //! After a conviction: which of the convict's counted contributions and of the parts that it signed were false, and how far
 //! they moved the aggregates.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_core::audit::{Judgement, recompute_sum};
-use muster_core::ids::{Block, Digest, MemberId, Part, ShardId, Slot};
+use muster_core::ids::{Block, MemberId, Part, ShardId, Slot};
+use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::lock::lock;
 use muster_core::messages::evidence::Evidence;
@@ -14,152 +15,233 @@ use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::Update;
-use muster_replica::{Brought, Exhibited, KeptState, PartInputs, WantedContribution};
+use muster_replica::{Brought, Exhibited, KeptState, PartInputs, Replica, WantedContribution, patience};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::past::{Found, PastRound};
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::court::{Court, Wants};
 
-/// How long to wait for the inputs of a part. Each time they are unavailable, the next part gets half as long. A convict's
-/// friends that withhold inputs therefore delay a Rewind by twice this time at most, however many parts it signed.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Least time for the contribution of another member.
-const LEAST: Duration = Duration::from_secs(1);
+/// A measurement waits for others for so many times as long as one contribution may take, in all.
+const WAITS: u32 = 4;
+/// Parts that are examined at once, each with its inputs in memory.
+const AT_ONCE: usize = 8;
 
-/// A round in which the convict counted or signed a part.
+/// A round in which the convict counted or signed a part, with all that is needed of it and ages.
 pub(super) struct ConvictRound {
     view: RoundView,
     convict: MemberId,
     commit: Option<Commit>,
-    /// Root of the state that its leaves are computed on.
-    state: Digest,
+    /// The state that its leaves are computed on, if it is still kept. It is taken here, since rounds go on meanwhile and the
+    /// replica forgets.
+    state: Option<KeptState>,
     /// What it signed, with the inputs.
-    parts: Vec<(Part, Evidence, PartInputs)>,
-    /// Everybody else who counted, with where their contributions are.
-    others: Vec<(Slot, Commit, WantedContribution)>,
+    parts: Vec<SignedPart>,
+    /// Everybody who counted.
+    counted: Vec<CountedSlot>,
     measure: bool,
     /// Shards in which nothing of the round was applied.
     kept_out: Vec<ShardId>,
 }
 
+/// A part that the convict signed.
+struct SignedPart {
+    part: Part,
+    evidence: Evidence,
+    inputs: PartInputs,
+}
+
+/// A contribution that counted.
+struct CountedSlot {
+    slot: Slot,
+    commit: Commit,
+    /// Where it is; of a convict nobody looks, since what it should have been stands for it.
+    wanted: Option<WantedContribution>,
+}
+
 impl ConvictRound {
-    /// The rounds that are remembered and over, in order.
-    pub(super) fn of(ledger: &Ledger, convict: &MemberId) -> Vec<Self> {
+    /// The rounds that are remembered and over, those first that the state can still go back to, each kind in order.
+    pub(super) fn of(ledger: &Ledger, convict: &MemberId, replica: &Replica) -> Vec<Self> {
         // Nothing of an open round is in the state yet.
         let over = ledger.rounds().filter(|view| view.results().is_some());
-        over.filter_map(|view| Self::in_round(ledger, view, convict)).collect()
+        let rounds = over.filter_map(|view| Self::in_round(ledger, view, convict, replica));
+        let (mut within, beyond): (Vec<Self>, Vec<Self>) = rounds.partition(|round| round.measure);
+        within.extend(beyond);
+        within
     }
 
-    fn in_round(ledger: &Ledger, view: &RoundView, convict: &MemberId) -> Option<Self> {
+    fn in_round(ledger: &Ledger, view: &RoundView, convict: &MemberId, replica: &Replica) -> Option<Self> {
         let slot = view.slot_of(convict).filter(|slot| view.counted(*slot));
         let commit = slot.and_then(|slot| Some(view.commitment(slot)?.commit.clone()));
         let parts = signed_parts(ledger, view, convict);
         if commit.is_none() && parts.is_empty() {
             return None;
         }
-        let others =
-            // Without all convicts, also those of other cases: their poison must not stand for the honest
-            // aggregate.
-            view.commitments().filter(|(slot, c)| view.counted(*slot) && !ledger.is_banned(&c.author));
-        let others = others.filter_map(|(slot, c)| {
-            Some((slot, c.commit.clone(), WantedContribution::of(ledger, view.round(), c.author)?))
+        let round = view.round();
+        let counted = view.commitments().filter(|(slot, _)| view.counted(*slot)).map(|(slot, c)| {
+            // Of no convict, also of none of other cases: its poison must not stand for the honest aggregate.
+            let honest = !ledger.is_banned(&c.author);
+            let wanted = honest.then(|| WantedContribution::of(ledger, round, c.author)).flatten();
+            CountedSlot { slot, commit: c.commit.clone(), wanted }
         });
         // Harm leads nowhere but to a Rewind: without a limit, or without a state to go back to, it is not
         // measured.
-        let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
-        let (round, shards) = (view.round(), view.open_shards(ledger.layout()));
+        let measure = ledger.manifest().rollback.is_on() && ledger.state_before(round).is_some();
+        let shards = view.open_shards(ledger.layout());
         let kept_out = shards.into_iter().filter(|shard| !ledger.was_applied(round, *shard)).collect();
-        let (view, state) = (view.clone(), view.base().root());
         Some(Self {
-            view,
             convict: *convict,
             commit,
-            state,
+            state: replica.state_at(&view.base().root()),
             parts,
-            others: others.collect(),
+            counted: counted.collect(),
             measure,
             kept_out,
+            view: view.clone(),
         })
     }
 }
 
 /// The sealed parts of a round that a member signed, with the evidence and inputs that show whether they are right.
-fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Part, Evidence, PartInputs)> {
+fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<SignedPart> {
     let signed = (0..view.parts().len()).flat_map(|part| view.signed_results_of(Part(part as u16)));
     let own = signed.filter(|signed| signed.claimed_signer() == *member);
     let found = own.filter_map(|signed| {
         let result = signed.verify(ledger.run()).ok()?;
         let evidence = Evidence::Aggregation(view.reduction(&result, signed)?);
-        Some((result.part, evidence, PartInputs::of(ledger, &result)?))
+        Some(SignedPart { part: result.part, evidence, inputs: PartInputs::of(ledger, &result)? })
     });
     found.collect()
 }
 
+/// For how long one measurement waits for others. However many rounds and parts it looks at, and whoever keeps what it wants,
+/// the convict's friends among them: rounds may be held back meanwhile (ROLLBACK-5).
+struct Waits {
+    until: Instant,
+    /// For one of them.
+    each: Duration,
+    /// Members whose contribution did not come: they are not asked for another one.
+    silent: Mutex<BTreeSet<MemberId>>,
+}
+
+impl Waits {
+    fn new(layout: &Layout) -> Self {
+        let blocks: Vec<Block> = (0..layout.blocks().len() as u32).map(Block).collect();
+        Self::of(patience(layout, &blocks))
+    }
+
+    fn of(each: Duration) -> Self {
+        Self { until: Instant::now() + WAITS * each, each, silent: Mutex::default() }
+    }
+
+    /// How long one more wait may take; none once all of them have taken as long as they may.
+    fn left(&self) -> Option<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(self.each);
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// What was found of a part, and what shows that it is wrong.
+type ExaminedPart = (Part, Found, Option<Evidence>);
+
 impl Court {
-    /// All rounds of a convict, one after the other.
-    pub(super) async fn retro_all(self: Arc<Self>, jobs: Vec<ConvictRound>) -> Vec<PastRound> {
-        let (mut past, mut patience) = (Vec::new(), PATIENCE);
-        for job in jobs {
-            past.push(self.clone().retro(job, &mut patience).await);
+    /// Recomputes what a convict contributed, and the parts that it signed. Where something is false, it also reduces the round
+    /// as it would have been. What needs nobody's answer comes first, and whatever others have to show is waited for beside it.
+    pub(super) async fn retro_all(self: Arc<Self>, mut jobs: Vec<ConvictRound>) -> Vec<PastRound> {
+        let waits = Arc::new(Waits::new(&self.layout));
+        let parts: Vec<Vec<SignedPart>> = jobs.iter_mut().map(|job| std::mem::take(&mut job.parts)).collect();
+        let examined = tokio::spawn(self.clone().examined(parts, waits.clone()));
+        let jobs: Vec<Arc<ConvictRound>> = jobs.into_iter().map(Arc::new).collect();
+        let mut past = Vec::new();
+        for job in &jobs {
+            let contribution = self.clone().contributed(job).await;
+            let round = job.view.round();
+            let mut found =
+                PastRound { round, contribution, parts: Vec::new(), harm: None, wrong: Vec::new() };
+            if found.is_bad() {
+                found.harm = self.clone().harm(job.clone(), waits.clone()).await;
+            }
+            past.push(found);
         }
+        let mut examined = examined.await.unwrap_or_else(|error| {
+            tracing::error!("bug: the parts of a convict were not examined: {error}");
+            Vec::new()
+        });
+        examined.resize_with(jobs.len(), Vec::new);
+        for ((job, past), parts) in jobs.iter().zip(&mut past).zip(examined) {
+            for (part, found, wrong) in parts {
+                past.parts.push((part, found));
+                past.wrong.extend(wrong);
+            }
+            if past.is_bad() && past.harm.is_none() {
+                past.harm = self.clone().harm(job.clone(), waits.clone()).await;
+            }
+        }
+        past.sort_by_key(|past| past.round);
         past
     }
 
-    /// Recomputes what a convict contributed to a round, and the parts that it signed. If something is false, it also
-    /// reduces the round without the convicts. Each part whose inputs are unavailable halves the patience for the next.
-    async fn retro(self: Arc<Self>, mut job: ConvictRound, patience: &mut Duration) -> PastRound {
-        let round = job.view.round();
-        let state = {
-            let replica = lock(&self.replica);
-            replica.state_at(&job.state)
-        };
-        let mut past =
-            PastRound { round, contribution: None, parts: Vec::new(), harm: None, wrong: Vec::new() };
-        if let Some(commit) = &job.commit {
-            past.contribution = Some(self.clone().contributed(&job.convict, commit, state.as_ref()).await);
-        }
-        for (part, evidence, inputs) in std::mem::take(&mut job.parts) {
-            let wants = Wants::Part(Box::new(inputs));
-            let (admit, withheld, expelled) = (None, false, false);
-            let (run, exact) = (self.manifest.run(), self.is_exact());
-            let matter = Matter { evidence: evidence.clone(), run, exact, admit, withheld, expelled };
-            let examined = self.clone().hear(matter, wants, *patience).await;
-            let judgement = examined
-                .map_or_else(|failure| Judgement::Undecided(failure.to_string()), |ruling| ruling.judgement);
-            let found = match judgement {
-                Judgement::NotGuilty(_) => Found::Right,
-                Judgement::Guilty { .. } => {
-                    past.wrong.push(evidence);
-                    Found::False
-                }
-                Judgement::Undecided(why) | Judgement::Malformed(why) => {
-                    *patience /= 2;
-                    Found::Unknown(why)
-                }
-            };
-            past.parts.push((part, found));
-        }
-        if let Some(state) = state.filter(|_| job.measure && past.is_bad()) {
-            past.harm = self.harm(job, state, patience).await;
-        }
-        past
-    }
-
-    /// Whether a convict's contribution is what follows from the state and the text.
-    async fn contributed(
+    /// The parts of each round, a few at once.
+    async fn examined(
         self: Arc<Self>,
-        convict: &MemberId,
-        commit: &Commit,
-        state: Option<&KeptState>,
-    ) -> Found {
-        let Some(state) = state else { return Found::Unknown("the state is not kept any more".into()) };
-        let committed = self.home.load_exhibit(commit.round, convict).ok();
-        match self.recomputed(commit, state, committed).await {
+        rounds: Vec<Vec<SignedPart>>,
+        waits: Arc<Waits>,
+    ) -> Vec<Vec<ExaminedPart>> {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let mut tasks = JoinSet::new();
+        let mut found: Vec<Vec<ExaminedPart>> = rounds.iter().map(|_| Vec::new()).collect();
+        for (index, signed) in
+            rounds.into_iter().enumerate().flat_map(|(i, p)| p.into_iter().map(move |p| (i, p)))
+        {
+            let (court, places, waits) = (self.clone(), places.clone(), waits.clone());
+            tasks.spawn(async move {
+                // Never closed: without a place only memory is at stake.
+                let _place = places.acquire_owned().await.ok();
+                (index, court.examined_part(signed, &waits).await)
+            });
+        }
+        while let Some(examined) = tasks.join_next().await {
+            match examined {
+                Ok((index, part)) => found.get_mut(index).into_iter().for_each(|of| of.push(part.clone())),
+                Err(error) => tracing::error!("bug: a part of a convict was not examined: {error}"),
+            }
+        }
+        found.iter_mut().for_each(|parts| parts.sort_by_key(|(part, ..)| *part));
+        found
+    }
+
+    /// Whether a part is what the rule gives.
+    async fn examined_part(self: Arc<Self>, signed: SignedPart, waits: &Waits) -> ExaminedPart {
+        let SignedPart { part, evidence, inputs } = signed;
+        let Some(left) = waits.left() else {
+            return (part, Found::Unknown("its inputs did not come in time".into()), None);
+        };
+        let (admit, withheld, expelled) = (None, false, false);
+        let (run, exact) = (self.manifest.run(), self.is_exact());
+        let matter = Matter { evidence: evidence.clone(), run, exact, admit, withheld, expelled };
+        let examined = self.hear(matter, Wants::Part(Box::new(inputs)), left).await;
+        match examined.map(|ruling| ruling.judgement) {
+            Ok(Judgement::NotGuilty(_)) => (part, Found::Right, None),
+            Ok(Judgement::Guilty { .. }) => (part, Found::False, Some(evidence)),
+            Ok(Judgement::Undecided(why) | Judgement::Malformed(why)) => (part, Found::Unknown(why), None),
+            Err(failure) => (part, Found::Unknown(failure.to_string()), None),
+        }
+    }
+
+    /// Whether what the convict contributed is what follows from the state and the text; none where nothing of it counted.
+    async fn contributed(self: Arc<Self>, job: &ConvictRound) -> Option<Found> {
+        let commit = job.commit.as_ref()?;
+        let Some(state) = &job.state else {
+            return Some(Found::Unknown("the state is not kept any more".into()));
+        };
+        let committed = self.home.load_exhibit(commit.round, &job.convict).ok();
+        Some(match self.recomputed(commit, state, committed).await {
             None => Found::Unknown("the text or the state is unavailable".into()),
             Some((_, true)) => Found::Right,
             Some((_, false)) => Found::False,
-        }
+        })
     }
 
     /// Recomputes a contribution, and says whether it is what was committed. A comparison that needs the committed integers
@@ -184,14 +266,11 @@ impl Court {
         task.await.ok().flatten()
     }
 
-    /// ROLLBACK-2: how far the aggregate that was applied is from the one without the convicts.
-    async fn harm(
-        self: Arc<Self>,
-        job: ConvictRound,
-        state: KeptState,
-        patience: &mut Duration,
-    ) -> Option<f64> {
-        let inputs = self.clone().inputs(&job.others, &state, patience).await?;
+    /// ROLLBACK-2: how far the aggregate that was applied is from the one that honest work would have given; none where that is
+    /// not measured, or cannot be.
+    async fn harm(self: Arc<Self>, job: Arc<ConvictRound>, waits: Arc<Waits>) -> Option<f64> {
+        let state = job.state.as_ref().filter(|_| job.measure)?;
+        let inputs = self.clone().inputs(&job.counted, state, &waits).await?;
         let court = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             // The largest of any shard: the trunk, which everybody trains, would dilute what was done to a row. What was
@@ -199,54 +278,66 @@ impl Court {
             let shards = job.view.open_shards(&court.layout);
             let mut harms = shards.into_iter().filter(|shard| !job.kept_out.contains(shard)).map(|shard| {
                 let applied = court.home.load_update_of(&court.layout, job.view.round(), shard).ok()?;
-                Some(court.shard_harm(shard, &applied, &court.without(&job.view, &inputs, shard)?))
+                Some(court.shard_harm(shard, &applied, &court.rightly(&job.view, &inputs, shard)?))
             });
             harms.try_fold(0.0, |most, harm| Some(f64::max(most, harm?)))
         });
         task.await.ok().flatten()
     }
 
-    /// What others contributed. ROLLBACK-2: recomputed leaves stand for an unavailable contribution, whether or not they
-    /// give its root. Otherwise a member that withholds a part would keep everybody's poison in the state.
+    /// What everybody should have contributed. ROLLBACK-2: recomputed leaves stand for a convict's contribution, so that harm is
+    /// the distance to honest work, and not to its absence. They also stand for an unavailable one, whether or not they give
+    /// its root: otherwise a member that withholds a part would keep everybody's poison in the state.
     async fn inputs(
         self: Arc<Self>,
-        others: &[(Slot, Commit, WantedContribution)],
+        counted: &[CountedSlot],
         state: &KeptState,
-        patience: &mut Duration,
+        waits: &Arc<Waits>,
     ) -> Option<BTreeMap<Slot, Vec<i32>>> {
+        let mut tasks = JoinSet::new();
+        for CountedSlot { slot, wanted, .. } in counted {
+            let Some(wanted) = wanted.clone() else { continue };
+            let (court, waits, slot) = (self.clone(), waits.clone(), *slot);
+            tasks.spawn(async move { (slot, court.in_time(&wanted, &waits).await) });
+        }
         let mut inputs = BTreeMap::new();
-        for (slot, commit, wanted) in others {
-            let q = match self.in_time(wanted, patience).await {
-                Some(q) => q,
-                None => self.clone().recomputed(commit, state, None).await?.0,
-            };
-            inputs.insert(*slot, q);
+        while let Some(fetched) = tasks.join_next().await {
+            if let Ok((slot, Some(q))) = fetched {
+                inputs.insert(slot, q);
+            }
+        }
+        for CountedSlot { slot, commit, .. } in counted {
+            if !inputs.contains_key(slot) {
+                inputs.insert(*slot, self.clone().recomputed(commit, state, None).await?.0);
+            }
         }
         Some(inputs)
     }
 
-    /// A contribution; `None` if it does not come in time, which halves the patience for the next.
-    async fn in_time(&self, wanted: &WantedContribution, patience: &mut Duration) -> Option<Vec<i32>> {
-        let q = timeout((*patience).max(LEAST), self.fetch(wanted)).await.ok().and_then(Result::ok);
+    /// A contribution; none if it does not come in time, and then none of its author's in this measurement.
+    async fn in_time(&self, wanted: &WantedContribution, waits: &Waits) -> Option<Vec<i32>> {
+        let author = wanted.name.member;
+        let left = waits.left().filter(|_| !lock(&waits.silent).contains(&author))?;
+        let q = timeout(left, self.fetch(wanted)).await.ok().and_then(Result::ok);
         if q.is_none() {
-            *patience /= 2;
+            lock(&waits.silent).insert(author);
         }
         q
     }
 
     /// ROLLBACK-2 for one shard: over the blocks that have a result.
-    fn shard_harm(&self, shard: ShardId, applied: &Update, without: &Update) -> f64 {
+    fn shard_harm(&self, shard: ShardId, applied: &Update, rightly: &Update) -> f64 {
         let layout = &self.layout;
         let present = applied.shard(layout, shard).map_or(&[][..], |(_, present)| present);
         let blocks = layout.blocks_of(shard).zip(present).filter(|(_, present)| **present);
         let values = |update: &Update, block| update.block(layout, block).map(<[f32]>::to_vec);
         let pairs = blocks
-            .filter_map(|(block, _)| Some(values(applied, block)?.into_iter().zip(values(without, block)?)));
+            .filter_map(|(block, _)| Some(values(applied, block)?.into_iter().zip(values(rightly, block)?)));
         movement(pairs.flatten())
     }
 
-    /// A shard of the aggregate of a round from these contributions alone; zero in parts that none of them counts in.
-    fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>, shard: ShardId) -> Option<Update> {
+    /// A shard of the aggregate of a round from these contributions; zero in parts that none of them counts in.
+    fn rightly(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>, shard: ShardId) -> Option<Update> {
         let layout = &self.layout;
         let mut values = Update::empty(layout, [shard]);
         let commitment = |slot: Slot| view.commitment(slot);
@@ -270,10 +361,10 @@ impl Court {
 /// ROLLBACK-2: ‖u − u′‖ / ‖u‖ of pairs (u, u′), squares added in order in f64; 0 where u is 0.
 fn movement(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
     let (mut moved, mut size) = (0.0f64, 0.0f64);
-    for (with, without) in pairs {
-        let (with, without) = (f64::from(with), f64::from(without));
-        moved += (with - without) * (with - without);
-        size += with * with;
+    for (applied, right) in pairs {
+        let (applied, right) = (f64::from(applied), f64::from(right));
+        moved += (applied - right) * (applied - right);
+        size += applied * applied;
     }
     // No update, no harm: and nothing to divide by.
     if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
@@ -286,8 +377,7 @@ pub(super) mod tests {
 
     use muster_compute::{Exact, Machine};
     use muster_core::contribution::Commitment;
-    use muster_core::ids::Round;
-    use muster_core::layout::Layout;
+    use muster_core::ids::{Digest, Round};
     use muster_core::manifest::{Manifest, Profile};
     use muster_core::sign::Identity;
     use muster_net::endpoint::Endpoint;
@@ -391,14 +481,29 @@ pub(super) mod tests {
         let parts = vec![HeldBlocks { part: Part(0), blocks: vec![Block(0)], holders: Vec::new() }];
         let wanted = WantedContribution { name, parts };
         assert!(court.fetch(&wanted).await.is_err());
-        let inputs =
-            court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &kept, &mut PATIENCE.clone()).await;
+        let counted = [CountedSlot { slot: Slot(1), commit: commit.clone(), wanted: Some(wanted) }];
+        let waits = Arc::new(Waits::new(&court.layout));
+        let inputs = court.clone().inputs(&counted, &kept, &waits).await;
+        assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own.clone())])));
+        assert!(waits.silent.lock().unwrap().contains(&MemberId([9; 32])), "it is not asked again");
+        // Nor is a convict: what it should have contributed stands for it.
+        let counted = [CountedSlot { slot: Slot(1), commit, wanted: None }];
+        let inputs = court.clone().inputs(&counted, &kept, &waits).await;
         assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own)])));
     }
 
     #[test]
+    fn rollback_1_no_wait_for_others_begins_after_four_times_as_long_as_one_may_take() {
+        let waits = Waits::of(Duration::from_secs(60));
+        assert!(waits.left().is_some_and(|left| left <= Duration::from_secs(60)));
+        assert!(waits.until <= Instant::now() + Duration::from_secs(240));
+        let over = Waits { until: Instant::now(), ..waits };
+        assert_eq!(over.left(), None);
+    }
+
+    #[test]
     fn movement_is_relative() {
-        let of = |with: [f32; 2], without: [f32; 2]| movement(with.into_iter().zip(without));
+        let of = |applied: [f32; 2], right: [f32; 2]| movement(applied.into_iter().zip(right));
         assert_eq!(of([3.0, 4.0], [3.0, 4.0]), 0.0);
         assert_eq!(of([3.0, 4.0], [0.0, 0.0]), 1.0);
         assert_eq!(of([3.0, 4.0], [-3.0, -4.0]), 2.0);

@@ -11,8 +11,36 @@ use crate::manifest::Admission;
 /// verifiers or more have recomputed.
 pub fn vouched(admission: &Admission, credits: impl Iterator<Item = u32>) -> u64 {
     // Capped: otherwise one leaf by an honest verifier would be enough beside 99 by a colluding one.
-    let most = admission.probation.div_ceil(u32::from(admission.vouchers.max(1)));
+    let most = voucher_share(admission);
     credits.map(|credit| u64::from(credit.min(most))).sum()
+}
+
+/// ⌈P/V⌉: the leaves that one verifier contributes to the end of a probation at most (STAND-2).
+pub fn voucher_share(admission: &Admission) -> u32 {
+    admission.probation.div_ceil(u32::from(admission.vouchers.max(1)))
+}
+
+/// What a member has of one verifier's credit once that verifier is convicted, and how many of its leaves are in doubt then
+/// (STAND-11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfterConviction {
+    /// Leaves of credit by the convict that still count.
+    pub credit: u32,
+    /// Leaves that others have to recompute before the member is audited like others again.
+    pub doubt: u32,
+}
+
+impl AfterConviction {
+    /// Of a member with `credit` by the convict, of which `opened` is for contributions that are open again, and with `doubt`
+    /// of before. `accused` says that the conviction is for a false accusation.
+    pub fn of(admission: &Admission, accused: bool, credit: u32, opened: u32, doubt: u32) -> Self {
+        let opened = opened.min(credit);
+        // Who accuses falsely may have passed truly; whoever has passed falsely once may have done so always.
+        let unproved = if accused { opened } else { credit };
+        // A whole probation at most: a convict must not have the others audited for ever.
+        let doubt = doubt.saturating_add(unproved).min(admission.probation);
+        Self { credit: credit - opened, doubt }
+    }
 }
 
 /// m_eff: how many of m leaves count in the aggregate, given what each verifier has recomputed of the member's.
@@ -64,6 +92,20 @@ mod tests {
         assert_eq!(of(&[50, 50], 256), 100);
         assert_eq!(of(&[40, 40, 19], 256), 0);
         assert_eq!(of(&[40, 40, 20], 256), 100);
+    }
+
+    #[test]
+    fn stand_11_what_can_be_examined_again_is_void_and_what_cannot_is_in_doubt() {
+        let after = |accused, credit, opened, doubt| {
+            let AfterConviction { credit, doubt } =
+                AfterConviction::of(&admission(), accused, credit, opened, doubt);
+            (credit, doubt)
+        };
+        assert_eq!(after(true, 60, 6, 0), (54, 6));
+        assert_eq!(after(false, 60, 6, 0), (54, 60));
+        assert_eq!(after(true, 60, 0, 0), (60, 0));
+        assert_eq!(after(false, 4_000, 6, 10), (3_994, 100));
+        assert_eq!(after(true, 2, 6, u32::MAX), (0, 100));
     }
 
     #[test]

@@ -188,6 +188,8 @@ pub enum Milestone {
     Leaving,
     /// It was interrupted; it finishes the round.
     Stopping,
+    /// No verifier is active any more: the next round waits for one.
+    Unwatched,
 }
 
 /// How a membership ends.

@@ -38,7 +38,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Idle, Record, Rewind};
 use muster_core::messages::round::{PartResult, Receipt};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
-use muster_core::round::{ClaimedDelivery, Conductor, Output, ShownDelivery};
+use muster_core::round::{Awaited, ClaimedDelivery, Conductor, Output, ShownDelivery};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 
@@ -191,6 +191,8 @@ pub enum Bulletin {
     Ended(Round, Option<u64>),
     /// The next round waits for an audit.
     Held(Round, OpenCase),
+    /// The Freeze of this round waits for something.
+    Awaits(Round, Awaited),
     /// A member was expelled.
     Banned(Ban),
     /// A verifier did not do its duty in time.
@@ -270,6 +272,8 @@ pub struct Steward {
     refusals: u32,
     /// The round already reported as waiting for an audit.
     told_held: Option<Round>,
+    /// What the open round was last reported to wait for.
+    told_awaited: Option<(Round, Awaited)>,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
     closed_at: Option<u64>,
@@ -301,6 +305,7 @@ impl Steward {
             stalling: BTreeSet::new(),
             refusals: 0,
             told_held: None,
+            told_awaited: None,
             stop_after: None,
             closed_at: None,
             replaying: false,
@@ -322,6 +327,8 @@ impl Steward {
         self.expect_members();
         self.replay(kept);
         self.examine_acquitted(bans);
+        // Before the first Freeze: ROLLBACK-4 has pasts looked into again.
+        self.conductor.measuring(self.now, self.past_at_stake());
         self.conductor.start();
     }
 
@@ -419,7 +426,7 @@ impl Steward {
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
         let round = self.stop_after?;
         // A round that is held back before its Freeze loses nothing: what has a receipt is taken again.
-        let held = self.conductor.paused_until().is_some();
+        let held = self.conductor.paused_until().is_some() || self.conductor.awaits().is_some();
         let over = !under_way || held || self.ledger().next_round() > round;
         (over || self.is_deserted()).then_some(HostingEnd::Stopped)
     }
@@ -434,10 +441,24 @@ impl Steward {
         let idles = self.docket.idles(self.now, self.conductor.ledger());
         silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
         self.pursue();
+        self.conductor.measuring(self.now, self.past_at_stake());
         // AUDIT-26: after all that opens or closes cases in this turn; until it is said, the conductor opens no round.
         let oldest = self.docket.oldest_open(self.conductor.ledger());
         self.conductor.cases(self.now, oldest);
         self.tell_held();
+        self.tell_awaited();
+    }
+
+    /// Says once a round what its Freeze waits for.
+    fn tell_awaited(&mut self) {
+        let awaited = self.conductor.awaits().map(|awaited| (self.ledger().next_round(), awaited));
+        if awaited == self.told_awaited {
+            return;
+        }
+        self.told_awaited = awaited;
+        if let Some((round, awaited)) = awaited {
+            self.tell(Bulletin::Awaits(round, awaited));
+        }
     }
 
     /// Says once a round for what the next one waits.

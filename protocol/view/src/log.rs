@@ -125,6 +125,7 @@ impl LogReader {
                 story.happen(None, round, member("member").as_ref(), text);
             }
             "barren" => story.happen(None, round, None, format!("nobody counted: {}", words("why"))),
+            "waits" => story.happen(None, round, None, format!("the round waited: {}", words("why"))),
             "held" => {
                 let target = member("member");
                 let of = if target.is_some() { "an audit of" } else { "a verifier's coin of" };

@@ -1,11 +1,11 @@
 //! Conservation of cases (AUDIT-26), checked after everything that happens: a case is closed by what the ledger seals, and
-//! by nothing else.
+//! by nothing else. And no round is spent while a sanction could lose what it needs (ROLLBACK-5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::ids::{MemberId, Round};
-use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::messages::record::{Body, Record, RowStep};
 
 /// Round and author of a contribution.
@@ -20,6 +20,8 @@ pub(super) struct Law {
     credited: BTreeSet<Contribution>,
     /// When each case that is open was first seen so, and which round was next then; coins of a round together.
     since: BTreeMap<(Round, Option<MemberId>), (u64, Round)>,
+    /// Convicts whose pasts are being measured, with the first round of each that a Rewind reached when that began.
+    measuring: BTreeMap<MemberId, Round>,
     /// The case that was open for the most rounds, and the one for the longest time.
     longest: Longest,
 }
@@ -47,11 +49,32 @@ impl Law {
         self.longest
     }
 
+    /// The past of a convict begins to be measured.
+    pub(super) fn measures(&mut self, convict: MemberId, ledger: &Ledger) {
+        let counted = |view: &&RoundView| view.slot_of(&convict).is_some_and(|slot| view.counted(slot));
+        let within = ledger.rounds().filter(|view| ledger.can_rewind_to(view.round()));
+        let first = within.filter(counted).map(RoundView::round).next();
+        self.measuring.extend(first.map(|first| (convict, first)));
+    }
+
+    /// The past of a convict is measured.
+    pub(super) fn measured(&mut self, convict: &MemberId) {
+        self.measuring.remove(convict);
+    }
+
+    /// The steward's process was killed.
+    pub(super) fn forget_measurements(&mut self) {
+        self.measuring.clear();
+    }
+
     /// Takes in a sealed record, and the ledger before it.
     ///
     /// # Errors
-    /// A step of a row that had to wait, in words.
+    /// A step of a row that had to wait, or a round that had to, in words.
     pub(super) fn sealed(&mut self, record: &Record, ledger: &Ledger) -> Result<(), String> {
+        if let Body::Freeze(freeze) = &record.body {
+            self.spent(freeze.round, ledger)?;
+        }
         if let Body::Outcome(outcome) = &record.body {
             if ledger.manifest().model.rows() > 1 {
                 outcome.steps.iter().try_for_each(|step| self.took_step(ledger, outcome.round, step))?;
@@ -62,6 +85,17 @@ impl Law {
             }
         }
         Ok(())
+    }
+
+    /// ROLLBACK-5: no round is spent with which a past that is being measured would leave the reach of a Rewind.
+    fn spent(&self, round: Round, ledger: &Ledger) -> Result<(), String> {
+        let lost = |first: &Round| ledger.can_rewind_to(*first) && ledger.is_last_chance_for(*first);
+        match self.measuring.iter().find(|(_, first)| lost(first)) {
+            Some((convict, first)) => Err(format!(
+                "round {round} is frozen while the past of {convict} is measured, and takes round {first} out of reach"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// ROW-5 and ROW-6: what a held row applies has passed an audit, and nobody banned has a part in what has waited.

@@ -134,6 +134,8 @@ pub(super) fn node_identity(number: usize) -> Identity {
 /// A run to be simulated.
 #[derive(Clone)]
 pub struct Plan {
+    /// Virtual milliseconds that the steward takes to compute a convict's past again.
+    pub measures: u64,
     /// Of a million things that happen, before so many the steward's process is killed, and starts again at once.
     pub steward_crashes: u32,
     /// Of all delays, coins and salts.
@@ -179,6 +181,7 @@ impl Plan {
             verifiers: 0,
             friends: 0,
             tempers: Vec::new(),
+            measures: 20,
             steward_crashes: 0,
             share_ppm: 500_000,
             drawn: 1,

@@ -67,6 +67,7 @@ impl Sim {
             return;
         }
         self.clock.drop_work();
+        self.law.forget_measurements();
         self.applying.clear();
         self.results.clear();
         self.board.clear();
@@ -112,6 +113,7 @@ impl Sim {
             Some(PastRound { round, contribution, parts: Vec::new(), harm, wrong: Vec::new() })
         });
         let past = past.collect();
+        self.law.measured(&convict);
         self.hand(StewardInput::Measured(convict, past));
     }
 
@@ -134,7 +136,10 @@ impl Sim {
                 let now = self.clock.now() - self.began;
                 self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
             }
-            StewardEffect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
+            StewardEffect::Measure(convict) => {
+                self.law.measures(convict, self.machine.ledger());
+                self.clock.after(self.plan.measures, 50, Event::Measure(convict));
+            }
             StewardEffect::GoBack(rewind) => {
                 let round = self.ledger().next_round();
                 assert!(self.replica.rewind(&rewind.state, round), "a state that is kept");

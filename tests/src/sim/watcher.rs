@@ -9,7 +9,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Finding;
-use muster_core::messages::wire::Request;
+use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Identity;
 use muster_replica::{Brought, Exhibited};
 use muster_roles::verifier::audits::{Conduct, Done, Honest, Message, Subject, Tally, Work, WorkKind};
@@ -240,6 +240,10 @@ impl Sim {
     fn say(&mut self, number: usize, message: &Message) {
         let watcher = &self.watchers[number];
         match message {
+            // Rounds wait for a verifier: whoever looks after the last one sees to it that it comes back.
+            Message::Say(notice) if matches!(**notice, Notice::Return(_)) => {
+                self.clock.after(5, 40, Event::notice(watcher.identity.id(), (**notice).clone()));
+            }
             Message::Notice(_, notice) | Message::Say(notice) => {
                 let (me, temper) = (watcher.identity.id(), watcher.temper);
                 self.say_with(me, temper, 5, 40, (**notice).clone());

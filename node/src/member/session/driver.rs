@@ -359,6 +359,9 @@ impl NodeDriver {
             Milestone::Banned => {
                 self.progress.line("banned: serving what this member still holds, then leaving")
             }
+            Milestone::Unwatched => self.progress.line(
+                "no verifier is active: the run waits for one, since nothing of its rounds would be audited",
+            ),
             Milestone::Leaving => self.progress.line("finishing the round, then leaving for good"),
             Milestone::Stopping => {
                 self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)")

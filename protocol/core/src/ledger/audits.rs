@@ -130,7 +130,7 @@ impl Ledger {
         self.round(round).is_some_and(|view| view.credited().any(|credit| of_it(&credit)))
     }
 
-    fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
+    pub(super) fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
         let Some(commitment) = view.commitment(slot) else { return false };
         let mut of_it = view.credited().filter(|(_, member)| *member == commitment.author).peekable();
         // Never passed is something else than passed by liars: only the latter is audited without a coin.
@@ -177,6 +177,11 @@ impl Ledger {
     pub fn is_active_verifier(&self, member: &MemberId) -> bool {
         let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
         self.member(member).is_some_and(active)
+    }
+
+    /// Whether the run waits for verifiers, and none of them takes part.
+    pub fn is_unwatched(&self) -> bool {
+        self.manifest.admission.start_verifiers > 0 && self.active(Role::Verifier).next().is_none()
     }
 
     /// Checks a shown node coin: of a round that is over and echoed, by one of its verifiers (DUTY-2).

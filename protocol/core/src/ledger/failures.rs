@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ledger, RoundView, Stage, Standing};
+use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::ids::{MemberId, Part, Round, Slot};
 use crate::limits;
+use crate::messages::enrol::Role;
 use crate::messages::record::Outcome;
 use crate::messages::round::Bitmap;
 use crate::sign::Signed;
@@ -48,6 +49,13 @@ impl Ledger {
     /// Whether a member sits out failures. Between rounds, and after the last one, nobody does: no round waits then.
     pub fn is_barred(&self, barred: Round) -> bool {
         !matches!(self.stage, Stage::Gathering | Stage::Auditing) && self.first_round_without() < barred
+    }
+
+    /// Whether a member is away and may not return yet.
+    pub fn sits_out(&self, member: &Member) -> bool {
+        // LEDGER-20: where no verifier is active no round is spent (ROUND-33), so that those it sits out would never come.
+        let missed = member.role == Role::Verifier && self.active(Role::Verifier).next().is_none();
+        member.standing == Standing::Away && self.is_barred(member.barred) && !missed
     }
 
     /// Seats with weight that have committed and are in no part, while others are in some. Any of them that is there

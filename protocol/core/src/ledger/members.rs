@@ -56,6 +56,8 @@ pub struct Member {
     pub closed: Option<Closed>,
     /// Leaves of its contributions that were recomputed and found right, by verifier.
     pub credits: BTreeMap<MemberId, u32>,
+    /// Leaves that verifiers have to recompute before it is audited like others again (STAND-11).
+    pub doubt: u32,
     /// The row that it was drawn for, while the state has several.
     pub holding: Option<Holding>,
 }
@@ -193,6 +195,7 @@ impl Ledger {
             invited: 0,
             closed: None,
             credits: BTreeMap::new(),
+            doubt: 0,
             holding: None,
         });
         Ok(())
@@ -223,7 +226,7 @@ impl Ledger {
         }
     }
 
-    fn active(&self, role: Role) -> impl Iterator<Item = &Member> {
+    pub(super) fn active(&self, role: Role) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(move |m| m.role == role && m.standing == Standing::Active)
     }
 
@@ -368,6 +371,7 @@ impl Ledger {
         // What a convicted verifier was to inspect goes to the others at once, and what it has passed is open again.
         self.retire(&ban.culprit);
         self.open_again(&ban.culprit);
+        self.doubt_credit(&ban.culprit, ban.finding);
         self.close_trees(&ban.culprit);
         Ok(())
     }
@@ -424,8 +428,10 @@ impl Ledger {
             let settled = self.opened.is_some_and(|opened| member.since < opened);
             self.require(moved && settled, "who is active says where it has moved to, once a round")?;
         }
-        let sits_out = member.standing == Standing::Away && self.is_barred(member.barred);
-        self.require(!sits_out, "who failed several times sits out some rounds before it returns")?;
+        self.require(
+            !self.sits_out(member),
+            "who failed several times sits out some rounds before it returns",
+        )?;
         Ok(back)
     }
 

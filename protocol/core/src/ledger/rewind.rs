@@ -59,6 +59,13 @@ impl Ledger {
         within && round < self.next_round && self.state_before(round).is_some()
     }
 
+    /// Whether a rewind can go back to before `round` now, and could not any more once one more round is over.
+    pub fn is_last_chance_for(&self, round: Round) -> bool {
+        let after = self.next_rewind().0.max(self.next_round.next().0);
+        let back = after.saturating_sub(round.0);
+        self.can_rewind_to(round) && back > self.manifest.rollback.most_rounds
+    }
+
     // LEDGER-17: a Rewind goes to a sealed state of the present line, at most most_rounds back, for a sealed Ban.
     pub(super) fn rewind(&mut self, rewind: &Rewind) -> Result<(), Reject> {
         self.require(self.manifest.rollback.is_on(), "this run does not go back")?;

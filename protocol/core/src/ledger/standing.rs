@@ -1,17 +1,21 @@
 //! Standing: who invited a member, how much of its work verifiers have recomputed, and what follows: its weight, how
 //! often it is inspected, and whether it may invite others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Closed, Ledger, Member, Standing};
 use crate::coins::drawn_leaves;
 use crate::error::Reject;
 use crate::ids::{MemberId, Round};
 use crate::manifest::{Listed, Mode};
+use crate::messages::audit::FindingKind;
 use crate::messages::enrol::{CloseTree, Enrol, Presented, Role};
 use crate::messages::record::Credit;
 use crate::sign::{Signed, Verified};
-use crate::standing::{audit_ppm, vouched, weight};
+use crate::standing::{AfterConviction, audit_ppm, vouched, weight};
+
+/// The rate of audits with certainty, in parts per million.
+const ALWAYS: u32 = 1_000_000;
 
 /// A newcomer's role, and who invited it.
 pub(super) struct Newcomer {
@@ -30,7 +34,7 @@ impl Newcomer {
 }
 
 impl Ledger {
-    /// Leaves of a member that verifiers recomputed and found right. Credit from a banned verifier counts for nothing.
+    /// Leaves of a member that verifiers recomputed and found right.
     pub fn credit(&self, member: &Member) -> u64 {
         self.vouchers(member).map(u64::from).sum()
     }
@@ -55,13 +59,44 @@ impl Ledger {
 
     /// The probability that a verifier audits a member's round, in parts per million.
     pub fn audit_ppm(&self, member: &Member) -> u32 {
+        // STAND-11: what honest members earned through a convict is examined again, and not taken from them.
+        if member.doubt > 0 {
+            return ALWAYS;
+        }
         audit_ppm(&self.manifest.admission, self.manifest.audit.share_ppm, self.credit(member))
     }
 
-    fn vouchers<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = u32> + Clone + 'a {
-        let stands =
-            |verifier: &MemberId| self.member(verifier).map(|v| v.standing) != Some(Standing::Banned);
-        member.credits.iter().filter(move |(verifier, _)| stands(verifier)).map(|(_, leaves)| *leaves)
+    fn vouchers<'a>(&self, member: &'a Member) -> impl Iterator<Item = u32> + Clone + 'a {
+        member.credits.values().copied()
+    }
+
+    /// A verifier was convicted: its credit for what is open again is void until somebody else has passed it (STAND-1), and
+    /// members that had credit of it are in doubt (STAND-11).
+    pub(super) fn doubt_credit(&mut self, convict: &MemberId, finding: FindingKind) {
+        let mut opened: BTreeMap<MemberId, u32> = BTreeMap::new();
+        // What nobody keeps the state of is not examined again: void credit for it would be lost for good.
+        for view in self.rounds.iter().filter(|view| self.keeps_state(view.round())) {
+            let of_convict = view.credited().filter(|(verifier, _)| verifier == convict);
+            for (_, member) in of_convict {
+                let Some(slot) = view.slot_of(member).filter(|slot| self.is_open_again(view, *slot)) else {
+                    continue;
+                };
+                let leaves = view.commitment(slot).map_or(0, |commitment| commitment.commit.leaves);
+                let drawn = drawn_leaves(leaves, self.manifest.audit.leaves);
+                let void = opened.entry(*member).or_insert(0);
+                *void = void.saturating_add(drawn);
+            }
+        }
+        let accused = finding == FindingKind::FalseAccusation;
+        let admission = &self.manifest.admission;
+        for member in &mut self.members {
+            let Some(credit) = member.credits.get_mut(convict) else { continue };
+            let opened = opened.get(&member.id).copied().unwrap_or(0);
+            let after = AfterConviction::of(admission, accused, *credit, opened, member.doubt);
+            *credit = after.credit;
+            // A founder has its weight from the organiser.
+            member.doubt = if member.founder { 0 } else { after.doubt };
+        }
     }
 
     /// Checks a credit as far as the ledger tells (STAND-1): its verdict is on the board alone.
@@ -110,6 +145,7 @@ impl Ledger {
             let Some(member) = self.member_mut(&credit.member) else { continue };
             let leaves = member.credits.entry(credit.verifier).or_insert(0);
             *leaves = leaves.saturating_add(credit.leaves);
+            member.doubt = member.doubt.saturating_sub(credit.leaves);
         }
     }
 

@@ -371,12 +371,10 @@ impl RoundView {
         results.any(|(result, inputs)| result.is_some() && inputs.contains(slot))
     }
 
-    /// Whether the round is over and spent for nothing: contributions with weight were frozen, and none of them
-    /// counted; or nothing was frozen.
+    /// Whether the round is over, and none of the contributions to it counted: it has changed the state by nothing that
+    /// anybody has computed.
     pub fn is_barren(&self) -> bool {
-        let idle = self.commitments().all(|(slot, _)| !self.counted(slot));
-        let empty = self.commitments().next().is_none();
-        self.over().is_some() && (self.weighs() || empty) && idle
+        self.over().is_some() && self.commitments().all(|(slot, _)| !self.counted(slot))
     }
 
     /// Whether any frozen contribution counts.

@@ -1,5 +1,6 @@
 //! The steward's half of a round: when to seal what.
 
+mod awaited;
 mod cases;
 mod checks;
 mod debts;
@@ -17,6 +18,7 @@ use crate::messages::record::{Body, Credit, Record};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
+pub use awaited::Awaited;
 use cases::OldestCase;
 use checks::{ResultsCheck, Stall};
 use debts::Debts;
@@ -61,6 +63,8 @@ pub struct Conductor {
     cases: Option<OldestCase>,
     barren: Barren,
     debts: Debts,
+    /// A convict whose past is being measured, so that no round may be spent (ROLLBACK-5).
+    measured: Option<MemberId>,
 }
 
 /// What the phase in progress has gathered, by slot or part.
@@ -113,6 +117,7 @@ impl Conductor {
             cases: None,
             barren: Barren::default(),
             debts: Debts::default(),
+            measured: None,
         }
     }
 
@@ -184,8 +189,8 @@ impl Conductor {
     /// A member's channel opened or closed.
     pub fn live(&mut self, now: u64, member: MemberId, live: bool) {
         if live {
-            // Who is out, or reduces nothing, changes nothing by coming back.
-            let helps = self.ledger.member(&member).is_some_and(Member::is_node_still);
+            // Who is out changes nothing by coming back; a verifier may end a probation.
+            let helps = self.ledger.member(&member).is_some_and(|member| self.helps(member));
             if self.live.insert(member) && helps {
                 self.barren.stir();
             }
@@ -250,6 +255,13 @@ impl Conductor {
         }
         self.tick(now);
         Ok(record)
+    }
+
+    /// Whether a member that connects may end what has made rounds barren.
+    fn helps(&self, member: &Member) -> bool {
+        let newest = self.ledger.current();
+        let weightless = newest.is_some_and(|view| view.freeze_digest().is_some() && !view.weighs());
+        member.is_node_still() || weightless && self.ledger.is_active_verifier(&member.id)
     }
 
     fn patience(&self) -> Option<u32> {

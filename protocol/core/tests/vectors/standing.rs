@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use muster_core::manifest::Admission;
-use muster_core::standing::{audit_ppm, vouched, weight};
+use muster_core::standing::{AfterConviction, audit_ppm, vouched, weight};
 
 use super::cases::{list, number};
 
@@ -12,6 +12,12 @@ pub(super) fn standing(op: &str, inputs: &Value) -> Value {
     let numbers = |name| -> Vec<u64> {
         list(inputs, name).iter().map(|value| value.as_u64().expect("a number")).collect()
     };
+    if op == "voucher_banned" {
+        let accused = inputs["accused"].as_bool().expect("yes or no");
+        let admission = Admission { probation: set("probation"), ..Admission::closed(1, 0, 1) };
+        let after = AfterConviction::of(&admission, accused, set("credit"), set("opened"), set("doubt"));
+        return json!({ "credit": after.credit, "doubt": after.doubt });
+    }
     let credits = numbers("credits");
     match op {
         "effective" => {

@@ -46,6 +46,14 @@ impl Node {
             Body::Freeze(freeze) => self.tabulate(freeze.round),
             _ => {}
         }
+        // ROUND-33: whoever waits in vain for a Freeze may want to know why.
+        let goes = matches!(body, Body::Idle(_) | Body::Ban(_) | Body::Leave(_));
+        if goes
+            && self.ledger.is_unwatched()
+            && !matches!(self.ledger.stage(), Stage::Auditing | Stage::Closed)
+        {
+            self.tell(Milestone::Unwatched);
+        }
     }
 
     /// COMMIT-8: a Return that this process did not say, from somewhere else: two machines run with one key, as from a copied

@@ -38,7 +38,7 @@ pub(super) struct Justice {
 impl Justice {
     /// After a restart: the past of these convicts is to be looked into again.
     pub(super) fn new(bans: impl Iterator<Item = Ban>) -> Self {
-        let retros = bans.map(|ban| (ban.culprit, Retro::Waiting(ban))).collect();
+        let retros = bans.map(|ban| (ban.culprit, Retro::Waiting(ban, None))).collect();
         Self { retros, ..Self::default() }
     }
 
@@ -65,6 +65,12 @@ impl Justice {
     pub(super) fn timeout(&self, ledger: &Ledger, now: u64) -> impl Iterator<Item = u64> {
         let patience = u64::from(ledger.manifest().timers.final_audit);
         let end = self.overdue.map(|since| since + patience);
+        let audit = u64::from(ledger.manifest().timers.audit);
+        let shown = self.retros.values().filter_map(move |retro| match retro {
+            Retro::Waiting(_, since) => since.map(|since| since.saturating_add(audit)),
+            Retro::Measuring(_) | Retro::Beyond(..) | Retro::Over => None,
+        });
+        let end = end.into_iter().chain(shown).min();
         [self.queue.timeout(now), self.exhibits.timeout(now), end].into_iter().flatten()
     }
 

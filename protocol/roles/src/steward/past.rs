@@ -2,7 +2,7 @@
 //! goes back for it.
 
 use muster_core::ids::{MemberId, Part, Round};
-use muster_core::ledger::Stage;
+use muster_core::ledger::{RoundView, Stage};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 
@@ -11,8 +11,8 @@ use super::{Bulletin, Steward, StewardEffect};
 
 /// What is known of one convict.
 pub(super) enum Retro {
-    /// Its last round is not over, or its exhibits are not there yet.
-    Waiting(Ban),
+    /// Its last round is not over, or its exhibits are not there yet; since when only these are missing.
+    Waiting(Ban, Option<u64>),
     /// Being measured.
     Measuring(Ban),
     /// The state is to go back: these rounds were moved.
@@ -97,18 +97,23 @@ impl Steward {
 
     /// Somebody was convicted.
     pub(super) fn examine_past(&mut self, ban: &Ban) {
-        self.justice.retros.insert(ban.culprit, Retro::Waiting(ban.clone()));
+        self.justice.retros.insert(ban.culprit, Retro::Waiting(ban.clone(), None));
     }
 
     /// Goes on with what follows from convictions.
     pub(super) fn pursue_past(&mut self) {
         let members: Vec<MemberId> = self.justice.retros.keys().copied().collect();
         for member in members {
-            if let Some(Retro::Waiting(ban)) = self.justice.retros.get(&member)
-                && self.is_complete(ban)
-            {
-                let ban = ban.clone();
+            let Some(Retro::Waiting(ban, since)) = self.justice.retros.get(&member) else { continue };
+            // Until then the convict has a seat, and may contribute once more.
+            if !self.is_out(ban) {
+                continue;
+            }
+            let (ban, since) = (ban.clone(), since.unwrap_or(self.now));
+            if self.is_complete(&ban.culprit, since) {
                 self.measure(ban);
+            } else {
+                self.justice.retros.insert(member, Retro::Waiting(ban, Some(since)));
             }
         }
         if self.justice.retros.values().any(|retro| matches!(retro, Retro::Beyond(..))) {
@@ -116,11 +121,46 @@ impl Steward {
         }
     }
 
-    /// Whether all that a convict ever contributes is there.
-    fn is_complete(&self, ban: &Ban) -> bool {
-        let exact = is_exact(self.ledger().manifest().profile);
-        // Until then the convict has a seat, and may contribute once more.
-        self.ledger().next_round() >= ban.effective && self.justice.exhibits.are_complete(&ban.culprit, exact)
+    /// ROLLBACK-5: a convict whose past is not measured yet, where one more round would take the first one that it may have
+    /// spoiled out of the reach of a Rewind. What it needs is at hand, and its friends have nothing to say in it.
+    pub(super) fn past_at_stake(&self) -> Option<MemberId> {
+        let measured = |retro: &Retro| match retro {
+            Retro::Measuring(ban) => Some(ban.culprit),
+            Retro::Waiting(ban, _) if self.is_out(ban) => Some(ban.culprit),
+            Retro::Waiting(..) | Retro::Beyond(..) | Retro::Over => None,
+        };
+        let mut open = self.justice.retros.values().filter_map(measured);
+        open.find(|convict| {
+            self.first_within_reach(convict).is_some_and(|first| self.ledger().is_last_chance_for(first))
+        })
+    }
+
+    /// The first round that a Rewind reaches and in which a member counted, or signed a part.
+    fn first_within_reach(&self, member: &MemberId) -> Option<Round> {
+        let signed = |view: &RoundView| {
+            let mut parts =
+                (0..view.parts().len() as u16).flat_map(|part| view.signed_results_of(Part(part)));
+            parts.any(|signed| signed.claimed_signer() == *member)
+        };
+        let took_part =
+            |view: &RoundView| view.slot_of(member).is_some_and(|slot| view.counted(slot)) || signed(view);
+        let over = self.ledger().rounds().filter(|view| view.results().is_some());
+        let mut within = over.filter(|view| self.ledger().can_rewind_to(view.round()));
+        within.find(|view| took_part(view)).map(RoundView::round)
+    }
+
+    /// Whether a convict has no seat any more.
+    fn is_out(&self, ban: &Ban) -> bool {
+        self.ledger().next_round() >= ban.effective
+    }
+
+    /// Whether all that a measurement needs is there. In `exact` that is nothing of the convict's: its leaves are recomputed.
+    /// With a tolerance the convict has to show its integers, for `audit` at most.
+    fn is_complete(&self, culprit: &MemberId, since: u64) -> bool {
+        let manifest = self.ledger().manifest();
+        let exact = is_exact(manifest.profile);
+        let over = self.now >= since.saturating_add(manifest.timers.audit.into());
+        exact || over || self.justice.exhibits.are_complete(culprit, exact)
     }
 
     fn measure(&mut self, ban: Ban) {

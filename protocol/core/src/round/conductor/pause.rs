@@ -2,7 +2,8 @@
 
 use super::Conductor;
 use crate::ledger::{Ledger, RoundView, Stage, Standing};
-use crate::messages::record::Body;
+use crate::messages::record::{Body, Credit};
+use crate::standing::voucher_share;
 
 /// Barren rounds in a row without a pause.
 const SPARED: u32 = 3;
@@ -36,14 +37,28 @@ impl Barren {
     pub(super) fn sealed(&mut self, ledger: &Ledger, body: &Body) {
         match body {
             Body::Outcome(outcome) => {
-                let barren = ledger.round(outcome.round).is_some_and(RoundView::is_barren);
-                self.rounds = if barren { self.rounds.saturating_add(1) } else { 0 };
+                let view = ledger.round(outcome.round);
+                let barren = view.is_some_and(RoundView::is_barren);
+                // ROUND-26: newcomers alone come closer to weight by such a round, or it is spent for nothing.
+                let earned = view.is_some_and(|view| !view.weighs()) && has_earned(ledger, &outcome.credits);
+                self.rounds = if barren && !earned { self.rounds.saturating_add(1) } else { 0 };
             }
             Body::Admit(_) => self.stir(),
             Body::Return(_) if self.moving => self.stir(),
             _ => {}
         }
     }
+}
+
+/// Whether one of these credits, which the ledger has taken, brings a member closer to the end of its probation.
+fn has_earned(ledger: &Ledger, credits: &[Credit]) -> bool {
+    let most = voucher_share(&ledger.manifest().admission);
+    credits.iter().any(|credit| {
+        let member = ledger.member(&credit.member).filter(|member| !member.founder);
+        let now = member.and_then(|member| member.credits.get(&credit.verifier)).copied().unwrap_or(0);
+        // STAND-2: beyond its share a verifier's word ends no probation, however often it is given.
+        now.saturating_sub(credit.leaves) < most
+    })
 }
 
 impl Conductor {

@@ -39,7 +39,7 @@ impl Conductor {
 
     pub(super) fn freeze(&self) -> Option<Output> {
         let view = self.ledger.current()?;
-        if self.paused_until().is_some() {
+        if self.paused_until().is_some() || self.awaits().is_some() {
             return None;
         }
         let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
