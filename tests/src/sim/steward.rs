@@ -131,8 +131,12 @@ impl Sim {
             }
             StewardEffect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
             StewardEffect::KeepParts { parts, .. } => {
+                self.disk.parts.extend(parts.iter().map(|(round, part, _)| (*round, *part)));
                 let now = self.clock.now() - self.began;
                 self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
+            }
+            StewardEffect::DropParts(parts) => {
+                parts.iter().for_each(|name| assert!(self.disk.parts.remove(name), "{name:?} was kept"));
             }
             StewardEffect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
             StewardEffect::GoBack(rewind) => {

@@ -384,6 +384,10 @@ impl NodeDriver {
         if let Some(newcomer) = ledger.member(&self.me()).filter(|member| !ledger.weighs(member)) {
             text += &format!("; {}", weight(ledger, newcomer));
         }
+        if view.slot_of(&self.me()).is_some_and(|slot| view.late().contains(slot)) {
+            text +=
+                "; audits of this member wait for its answers: its work counts again once it has given them";
+        }
         self.progress.round(u64::from(round.0) + 1, total, &text);
     }
 }

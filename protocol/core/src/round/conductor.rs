@@ -55,6 +55,8 @@ pub struct Conductor {
     stalls: BTreeMap<MemberId, Stall>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
+    /// Members that are late, as the docket has it (AUDIT-27).
+    late: BTreeSet<MemberId>,
     barren: Barren,
 }
 
@@ -104,6 +106,7 @@ impl Conductor {
             inspecting: false,
             stalls: BTreeMap::new(),
             cases: None,
+            late: BTreeSet::new(),
             barren: Barren::default(),
         }
     }
