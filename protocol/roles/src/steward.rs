@@ -41,7 +41,7 @@ use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 
 use accusation::Allegation;
-use exhibits::{OwedContribution, OwedPart};
+use exhibits::{OwedContribution, OwedPart, PartName};
 use hearing::{Matter, Ruling};
 use justice::Justice;
 use past::PastRound;
@@ -142,6 +142,8 @@ pub enum StewardEffect {
         /// Whether the next record makes their rounds forgotten.
         at_once: bool,
     },
+    /// Drop the values of these parts, which replay does not need after all.
+    DropParts(Vec<PartName>),
     /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
     /// [`StewardInput::Measured`].
     Measure(MemberId),
