@@ -855,7 +855,7 @@ def family_codec():
     yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "04" + commit[-80:])
-    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "11")
+    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "12")
     yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "09")
     yield bad("family tag", "CODEC-3", "a later version's model taken for this one's", "Family", "03")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")

@@ -200,6 +200,31 @@ fn a_large_run_finds_its_cheats() {
     judge(&report, &attacks, "64 nodes");
 }
 
+/// C3: beside the time of verifiers and steward, two contributions for each of two steps.
+#[test]
+fn audit_27_what_counts_between_act_and_ban_does_not_depend_on_how_late_a_cheat_answers() {
+    for (seed, name) in (0..6).zip(["late-flip", "late-fit"].into_iter().cycle()) {
+        let players = cast(6, &[attack(name)], Round(3), seed);
+        let plan = Plan { verifiers: 2, share_ppm: 500_000, ..Plan::new(seed, 50, players) };
+        let report = Sim::new(plan).finish();
+        let [ban] = &report.convictions[..] else { panic!("{name}, seed {seed}: {report:?}") };
+        let after = report.left.iter().filter(|left| left.round > ban.round).count();
+        assert!(ban.deserved && after <= 8, "{name}, seed {seed}: {after} count after round {}", ban.round);
+        assert_eq!(report.silences, 0, "{name}, seed {seed}: it is late and not silent");
+    }
+}
+
+/// The simulator checks that nothing is lacking.
+#[test]
+fn audit_24_what_is_forgotten_while_a_cheat_lets_its_audit_wait_is_kept_by_value() {
+    let kept = (0..8).map(|seed| {
+        let players = cast(6, &[attack("late-flip")], Round(2), seed);
+        let plan = Plan { verifiers: 1, share_ppm: 150_000, ..Plan::new(seed, 60, players) };
+        Sim::new(plan).finish().kept_by_value
+    });
+    assert!(kept.sum::<usize>() > 0, "no ban came so late");
+}
+
 #[test]
 fn a_seed_has_one_run() {
     let run = |seed| {

@@ -190,6 +190,19 @@ fn who_dawdles_hides_nobody() {
     assert!(output.contains("honest members banned: 0"), "{output}");
 }
 
+/// What counts between an act and its ban does not depend on how late its author answers, at default timers and retention, and
+/// nothing is forgotten that replay needs.
+#[test]
+fn who_answers_audits_late_counts_no_longer_for_it_and_the_archive_replays() {
+    let (output, report) = drill_with("8", "2", "", &["late-flip", "late-fit", "flip"]);
+    let expected = [("late-flip", "sum mismatch"), ("late-fit", "leaf mismatch"), ("flip", "sum mismatch")];
+    assert_eq!(banned(&report), set(expected), "{output}");
+    assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
+    assert!(output.contains("honest members banned: 0"), "{output}");
+    // Two contributions for each of two steps, beside the time of verifiers and steward. Without AUDIT-27 it would be a window.
+    assert!(counted(&report, "late-flip") <= 11, "{output}");
+}
+
 /// Of three verifiers one accuses and one lets pass what a cheat does: the first is banned, the others' word stands.
 #[test]
 fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {

@@ -7,7 +7,7 @@ use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
 use muster_core::messages::enrol::{Leave, Ready, Return, Role};
 use muster_core::messages::record::{
-    Ban, Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record, Rewind, Seat,
+    Ban, Body, Freeze, Inputs, Late, Outcome, Reassign, Reassigned, Record, Rewind, Seat,
 };
 use muster_core::messages::round::{Bitmap, Echo, PartResult};
 use muster_core::sign::Signed;
@@ -71,6 +71,8 @@ fn next(ledger: &Ledger, bits: u8) -> Option<Body> {
         Stage::Empty => Body::Open(initial(ledger)),
         Stage::Gathering if ledger.ready() => Body::Begin(bounded(ledger.derived_seats())),
         Stage::Gathering => gathering(ledger, bits)?,
+        // Mostly nobody may be late, and the record is refused for it.
+        Stage::Computing if bits & 0x1c == 0x14 => late(ledger, bits)?,
         Stage::Computing => freeze(ledger, bits)?,
         Stage::Exchanging => inputs(ledger, bits)?,
         Stage::Reducing => outcome(ledger, bits)?,
@@ -105,6 +107,12 @@ fn ready(ledger: &Ledger, who: u8, row: u8, back: u8, right: bool) -> Option<Sig
     let right_row = drawn.map_or(0, |holding| holding.row.0);
     let row = Row((right_row + u16::from(row)) % ledger.rows());
     Some(person(usize::from(who)).sign(ledger.run(), &Ready { round, row, root }))
+}
+
+fn late(ledger: &Ledger, bits: u8) -> Option<Body> {
+    let mut slots = Bitmap::default();
+    slots.insert(Slot(u16::from(bits & 3)));
+    Some(Body::Late(Late { round: ledger.current()?.round(), slots }))
 }
 
 fn freeze(ledger: &Ledger, bits: u8) -> Option<Body> {

@@ -16,8 +16,21 @@ use crate::sim::{Behaviour, Experts, Longest, Plan, Player, Sim, Temper, cast};
 /// Rounds of a run.
 const ROUNDS: u32 = 24;
 /// Attacks that are drawn from.
-const ATTACKS: [&str; 12] = [
-    "flip", "sign", "fit", "one-leaf", "refuse", "swap", "conceal", "burst", "half", "random", "loss", "slow",
+const ATTACKS: [&str; 14] = [
+    "flip",
+    "sign",
+    "fit",
+    "one-leaf",
+    "refuse",
+    "swap",
+    "conceal",
+    "burst",
+    "half",
+    "random",
+    "loss",
+    "slow",
+    "late-flip",
+    "late-fit",
 ];
 
 /// What a number of runs had in total.

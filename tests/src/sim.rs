@@ -19,7 +19,7 @@ mod report;
 mod steward;
 mod watcher;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use muster_compute::{Exact, Machine};
@@ -92,6 +92,8 @@ pub struct Sim {
     aggregates: BTreeMap<Round, Arc<Update>>,
     /// Parts that are not what the rule gave, by their digests: how many of their blocks differ.
     distorted: BTreeMap<Digest, usize>,
+    /// Parts that count something false, by round and node.
+    false_parts: BTreeMap<(Round, usize), BTreeSet<Part>>,
     /// What the conductor asked to apply.
     applying: VecDeque<Vec<Option<Signed<PartResult>>>>,
     law: Law,
@@ -141,6 +143,7 @@ impl Sim {
             reduced: Reduced::new(),
             aggregates: BTreeMap::new(),
             distorted: BTreeMap::new(),
+            false_parts: BTreeMap::new(),
             applying: VecDeque::new(),
             law: Law::default(),
             clock: Clock::new(plan.seed),

@@ -104,6 +104,9 @@ fn show(ledger: &Ledger, event: &Event) {
             Body::Idle(idle) => {
                 say(&format!("{} left its duty of round {} undone", idle.verifier, idle.round));
             }
+            Body::Late(_) => ledger.newly_late().iter().for_each(|member| {
+                say(&format!("{member} lets its audits wait, and counts nowhere until it answers"))
+            }),
             Body::CloseTree(order) => {
                 if let Ok(order) = order.verify(ledger.run()) {
                     say(&format!(

@@ -56,6 +56,11 @@ pub trait NodeConduct: Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// Whether it lets each step of an audit of this round wait for nearly as long as it can without being silent (AUDIT-8).
+    fn dawdles(&self, _round: Round) -> bool {
+        false
+    }
+
     /// Whether it takes in what another member brings it as an aggregator.
     fn takes_in(&self, _round: Round, _sender: &MemberId) -> bool {
         true

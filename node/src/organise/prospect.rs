@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use muster_core::limits;
-use muster_core::manifest::Manifest;
+use muster_core::manifest::{Manifest, Profile};
 
 use crate::organise::rates::{Rates, Wrong, percent};
 
 /// A whole, in the shares of a manifest.
 const MILLION: f64 = 1e6;
+/// Probability up to which nobody is warned that an archive may not replay.
+const RARE: f64 = 0.01;
 
 /// Attacks that place the most: name, what they do in a round, what is wrong then, and whether all leaves are.
 const WORST: [(&str, &str, Wrong, bool); 4] = [
@@ -102,13 +104,32 @@ pub fn warnings(manifest: &Manifest) -> Vec<&'static str> {
     few.into_iter().chain(probation).collect()
 }
 
+/// What an organiser should know of a run whose rounds are forgotten soon: a cheat whose first audit comes later than this
+/// leaves bad contributions that nobody can show (C7). None where that happens in one of a hundred cases at most.
+pub fn forgetting(manifest: &Manifest) -> Option<String> {
+    let share = f64::from(manifest.audit.share_ppm) / MILLION;
+    let rounds = manifest.retention.contributions.saturating_sub(manifest.lasting_rounds());
+    let chance = (1.0 - share).powi(rounds.min(i32::MAX as u32) as i32);
+    // Where nothing is audited, that is the thing to say.
+    (share > 0.0 && manifest.profile == Profile::Exact && chance > RARE).then(|| {
+        format!(
+            "with probability {} none of a cheat's first {rounds} contributions is audited, and the archive of the run then lacks \
+             what it would take to replay it. A larger audit.share, or retention.contributions, lowers that",
+            percent(chance)
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use muster_core::ids::{Digest, MemberId};
     use muster_core::manifest::{Data, Start, Tokeniser};
 
     use super::*;
     use crate::organise::config::local::Local;
+    use crate::organise::config::preset::Preset;
     use crate::organise::config::{Makers, Settings};
 
     fn manifest(change: impl FnOnce(&mut Settings)) -> Manifest {
@@ -177,5 +198,23 @@ mod tests {
         assert!(warned(1).contains("nobody rechecks") && warned(1).contains("no newcomer earns weight"));
         assert!(warned(2).contains("no newcomer earns weight"));
         assert_eq!(warned(3), "");
+    }
+
+    #[test]
+    fn c7_settings_with_which_a_cheat_s_first_rounds_may_be_forgotten_are_warned_of() {
+        let warned = |share: f64, kept: u32| {
+            forgetting(&manifest(|settings| {
+                settings.audit.share = share;
+                (settings.retention.contributions, settings.retention.states) = (kept, 16);
+            }))
+        };
+        // 0.9¹² = 28 %, and 0.5² = 25 %: of four rounds two have gone by before an audit lasts.
+        assert!(warned(0.1, 16).unwrap().contains("28 %"));
+        assert!(warned(0.5, 4).unwrap().contains("first 2 contributions"), "{:?}", warned(0.5, 4));
+        assert_eq!((warned(0.5, 16), warned(0.1, 64)), (None, None));
+        for preset in [Preset::Tiny, Preset::Small, Preset::Base] {
+            let settings = Settings::parse(Path::new("run.toml"), &preset.text(256)).unwrap();
+            assert_eq!(forgetting(&manifest(|own| *own = settings)), None, "{preset:?}");
+        }
     }
 }

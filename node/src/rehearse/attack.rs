@@ -13,6 +13,7 @@ mod coalition;
 mod collapse;
 mod conceal;
 mod data;
+mod dawdle;
 mod drag;
 mod drain;
 mod edge;
@@ -235,6 +236,10 @@ pub const ATTACKS: &[Attack] = &[
         betrayal: Betrayal { wrong: Wrong::Sum, rhythm: Rhythm::Once }),
     attack!("jam", "jam.rs", Wrong::Nothing(JAMS), |_| Arc::new(jam::Jam)),
     attack!("late", "late.rs", Wrong::Nothing(DAWDLES), |_| Arc::new(late::Late)),
+    attack!("late-flip", "dawdle.rs"("with flip's sums"), Wrong::Sum, |_| Arc::new(dawdle::Dawdle(
+        flip::Flip
+    ))),
+    attack!("late-fit", "dawdle.rs"("with fit's tables"), Wrong::Row, |_| Arc::new(dawdle::Dawdle(fit::Fit))),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
     attack!("thrash", "thrash.rs", Wrong::Nothing(SERVED), |_| Arc::<thrash::Thrash>::default()),

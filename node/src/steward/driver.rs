@@ -21,7 +21,7 @@ use muster_core::sign::{Identity, Signed};
 use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues};
 use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
-use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
+use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
 use muster_store::error::StoreError;
@@ -273,6 +273,7 @@ impl StewardDriver {
             }
             StewardEffect::Exhibit(owed) => self.exhibit(owed),
             StewardEffect::KeepParts { parts, at_once } => self.keep_parts(parts, at_once),
+            StewardEffect::DropParts(parts) => self.drop_parts(&parts)?,
             StewardEffect::Measure(convict) => self.measure(convict),
             StewardEffect::GoBack(rewind) => return self.go_back(&rewind),
             StewardEffect::Prune(horizon) => {
@@ -445,6 +446,11 @@ impl StewardDriver {
             let lost = lost.unwrap_or_else(|_| parts.clone());
             let _ = sender.send(Inbound::Input(StewardInput::PartsKept(parts, lost))).await;
         });
+    }
+
+    fn drop_parts(&self, parts: &[PartName]) -> Outcome<()> {
+        let mut parts = parts.iter();
+        Ok(parts.try_for_each(|(round, part)| self.court.home.drop_part_exhibit(*round, *part))?)
     }
 
     fn measure(&self, convict: MemberId) {

@@ -188,7 +188,7 @@ impl Ledger {
     }
 
     /// Rounds still remembered, oldest first.
-    pub fn rounds(&self) -> impl Iterator<Item = &RoundView> {
+    pub fn rounds(&self) -> impl DoubleEndedIterator<Item = &RoundView> {
         self.rounds.iter()
     }
 
@@ -249,6 +249,7 @@ impl Ledger {
             Body::Idle(idle) => self.idle(idle),
             Body::CloseTree(order) => self.close_tree(order),
             Body::Ready(ready) => self.ready_with(ready),
+            Body::Late(late) => self.late(late),
         }
     }
 

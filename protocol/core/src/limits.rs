@@ -103,6 +103,10 @@ pub const LISTED: usize = 512;
 pub const INVITATION_DEPTH: u8 = 16;
 /// Blocks that one contributor objects to in one round.
 pub const OBJECTIONS: usize = 4096;
+/// Rounds after which an audit lasts: what is forgotten from then on of its member stays until the audit is over (AUDIT-24).
+pub const LASTING_ROUNDS: u32 = 4;
+/// Rounds that begin while an audit waits for a member before it is late: what it commits to then counts nowhere (AUDIT-27).
+pub const LATE_ROUNDS: u32 = 2;
 /// Failures of one member that are remembered: after the n-th it sits out 2^(n − 1) − 1 rounds.
 pub const FAILURES: u8 = 7;
 /// Rounds in which a member must count before one of its failures is forgotten.

@@ -203,6 +203,11 @@ impl Manifest {
         retention.contributions.min(retention.states.saturating_sub(1 + u32::from(self.delay))).max(1)
     }
 
+    /// AUDIT-24: so many rounds after its own an audit lasts, and what is forgotten of its member is kept by value.
+    pub fn lasting_rounds(&self) -> u32 {
+        limits::LASTING_ROUNDS.min(self.audit_window() / 2).max(1)
+    }
+
     /// Rounds after which the run ends, however many of them were lost to rollbacks.
     pub fn most_rounds(&self) -> u32 {
         let rounds = self.training.rounds;

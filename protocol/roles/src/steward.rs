@@ -44,7 +44,7 @@ use muster_core::state::StateRoots;
 
 use accusation::Allegation;
 use deliveries::Deliveries;
-use exhibits::{OwedContribution, OwedPart};
+use exhibits::{OwedContribution, OwedPart, PartName};
 use hearing::{Matter, Ruling};
 use justice::Justice;
 use past::PastRound;
@@ -155,6 +155,8 @@ pub enum StewardEffect {
         /// Whether the next record makes their rounds forgotten.
         at_once: bool,
     },
+    /// Drop the values of these parts, which replay does not need after all.
+    DropParts(Vec<PartName>),
     /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
     /// [`StewardInput::Measured`].
     Measure(MemberId),
@@ -435,6 +437,8 @@ impl Steward {
     fn turn(&mut self) {
         // Who is gone is known before the conductor looks for whom to wait.
         self.attend();
+        // AUDIT-27: by what the board shows now, before a Freeze may be sealed.
+        self.conductor.late(self.docket.late(self.conductor.ledger()));
         self.conductor.tick(self.now);
         self.show_results();
         let silences = self.docket.silences(self.now, self.conductor.ledger());
@@ -468,7 +472,15 @@ impl Steward {
         if !self.conductor.is_held() || self.told_held == Some(round) {
             return;
         }
-        let case = self.docket.open_cases(ledger).next();
+        // Before a Freeze only those that are late are waited for.
+        let late = match ledger.stage() {
+            Stage::Computing => Some(self.docket.late(ledger)),
+            _ => None,
+        };
+        let awaited = |case: &OpenCase| {
+            late.as_ref().is_none_or(|late| case.target.is_some_and(|target| late.contains(&target)))
+        };
+        let case = self.docket.open_cases(ledger).find(awaited);
         if let Some(case) = case {
             self.told_held = Some(round);
             self.tell(Bulletin::Held(round, case));

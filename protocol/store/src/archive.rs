@@ -67,6 +67,14 @@ impl Home {
         files::write_sealed(&path, Care::Durable, &part_exhibit_name(round, part), &real_bytes(values))
     }
 
+    /// Drops the values of a part, which nobody needs after all. That they are not there is no error.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn drop_part_exhibit(&self, round: Round, part: Part) -> Result<()> {
+        files::remove(&self.at(EXHIBITS).join(part_exhibit_file(round, part)))
+    }
+
     /// Which contributions are kept as exhibits, in order.
     ///
     /// # Errors

@@ -181,6 +181,12 @@ impl Story {
                 let text = format!("left its duty of round {} undone", idle.round);
                 self.happen(Some(height), round, Some(&idle.verifier), text);
             }
+            Body::Late(_) => {
+                for member in ledger.newly_late() {
+                    let text = "lets its audits wait: its work counts again once it has answered them";
+                    self.happen(Some(height), round, Some(&member), text);
+                }
+            }
             Body::Return(back) => self.happen(Some(height), round, Some(&back.claimed_signer()), "is back"),
             Body::Leave(leave) => {
                 self.happen(Some(height), round, Some(&leave.claimed_signer()), "left for good");

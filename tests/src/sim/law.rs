@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::audit::docket::{Docket, OpenCase};
+use muster_core::audit::docket::{Docket, OpenCase, WaitsFor};
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
-use muster_core::messages::record::{Body, Record, RowStep};
+use muster_core::limits;
+use muster_core::messages::record::{Body, Freeze, Record, RowStep};
 
 /// Round and author of a contribution.
 type Contribution = (Round, MemberId);
@@ -22,6 +23,8 @@ pub(super) struct Law {
     since: BTreeMap<(Round, Option<MemberId>), (u64, Round)>,
     /// Convicts whose pasts are being measured, with the first round of each that a Rewind reached when that began.
     measuring: BTreeMap<MemberId, Round>,
+    /// Audits in which it is the member's turn: their verifiers, and which round was next when the turn began.
+    waiting: BTreeMap<Contribution, (MemberId, Round)>,
     /// The case that was open for the most rounds, and the one for the longest time.
     longest: Longest,
 }
@@ -62,18 +65,21 @@ impl Law {
         self.measuring.remove(convict);
     }
 
-    /// The steward's process was killed.
-    pub(super) fn forget_measurements(&mut self) {
+    /// The steward's process was started again: measurements are over, and the turns of members begin anew.
+    pub(super) fn restarted(&mut self) {
         self.measuring.clear();
+        self.waiting.clear();
     }
 
     /// Takes in a sealed record, and the ledger before it.
     ///
     /// # Errors
-    /// A step of a row that had to wait, or a round that had to, in words.
+    /// A step of a row that had to wait, a round that had to, or a member that counts though audits have waited for it, in
+    /// words.
     pub(super) fn sealed(&mut self, record: &Record, ledger: &Ledger) -> Result<(), String> {
         if let Body::Freeze(freeze) = &record.body {
             self.spent(freeze.round, ledger)?;
+            self.froze(freeze, ledger)?;
         }
         if let Body::Outcome(outcome) = &record.body {
             if ledger.manifest().model.rows() > 1 {
@@ -96,6 +102,27 @@ impl Law {
             )),
             None => Ok(()),
         }
+    }
+
+    /// AUDIT-27: nothing of a member counts once an audit has waited for it while so many rounds began.
+    fn froze(&self, freeze: &Freeze, ledger: &Ledger) -> Result<(), String> {
+        let latest = |author: MemberId| {
+            let of_it = self.waiting.iter().filter(move |((_, member), _)| *member == author);
+            of_it.map(|((round, _), (_, since))| (*since, *round)).min()
+        };
+        for signed in &freeze.commits {
+            let commit = signed.verify(ledger.run()).map_err(|reject| reject.to_string())?;
+            let Some((since, round)) = latest(commit.author()) else { continue };
+            let late = ledger.current().is_some_and(|view| view.late().contains(commit.slot));
+            if !late && freeze.round.0 >= since.0 + limits::LATE_ROUNDS {
+                let (author, now) = (commit.author(), freeze.round);
+                return Err(format!(
+                    "what {author} contributes to round {now} counts, and the audit of its round {round} has waited \
+                     for it since round {since} was next"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// ROW-5 and ROW-6: what a held row applies has passed an audit, and nobody banned has a part in what has waited.
@@ -124,8 +151,10 @@ impl Law {
         };
         self.uncredited.retain(stands);
         let (mut open, before) = (BTreeMap::new(), std::mem::take(&mut self.since));
+        let turns = std::mem::take(&mut self.waiting);
         for case in docket.open_cases(ledger) {
             self.measure(now, ledger, &case, &before);
+            self.wait(ledger, &case, &turns);
             let contribution = case.target.map(|target| (case.round, target));
             open.extend(contribution.map(|contribution| (contribution, case.verifier)));
         }
@@ -157,6 +186,15 @@ impl Law {
         self.since.insert(name, (since, first));
         let rounds = next.0.saturating_sub(first.0);
         self.longest = self.longest.or(Longest { rounds, time: now - since });
+    }
+
+    /// Notes since when an audit has waited for its member.
+    fn wait(&mut self, ledger: &Ledger, case: &OpenCase, before: &BTreeMap<Contribution, (MemberId, Round)>) {
+        let (Some(target), WaitsFor::Member) = (case.target, case.waits_for) else { return };
+        let name = (case.round, target);
+        let known = before.get(&name).filter(|(verifier, _)| *verifier == case.verifier);
+        let since = known.map_or(ledger.next_round(), |(_, since)| *since);
+        self.waiting.insert(name, (case.verifier, since));
     }
 
     /// What closed a case must be sealed, or be about to be.

@@ -33,6 +33,9 @@ use super::{Plan, Sim};
 
 /// Virtual milliseconds that a leaf takes.
 pub(super) const LEAF: u64 = 50;
+/// Virtual milliseconds that a member that dawdles lets others wait with a step of an audit: fewer than make it silent while
+/// rounds go on as they do here.
+const DAWDLES: u64 = 4_000;
 
 /// A node.
 pub(super) struct Node {
@@ -82,6 +85,11 @@ impl Node {
     /// Whether it contributed something false to a round.
     pub(super) fn was_bad(&self, round: Round) -> bool {
         self.held.get(&round).is_some_and(|held| held.bad > 0)
+    }
+
+    /// For how long it lets an audit of a round wait on purpose.
+    fn dawdles(&self, round: Round) -> u64 {
+        if self.player.conduct.dawdles(round) { DAWDLES } else { 0 }
     }
 
     fn is(&self, behaviour: Behaviour) -> bool {
@@ -267,8 +275,10 @@ impl Sim {
             // ROUND-5: after its echo has arrived.
             Some(Request::Delivered(_)) => (45, 75),
             Some(Request::Notice(Notice::Result(_))) => (20, 100),
-            Some(Request::Notice(table @ Notice::Table(_))) => {
-                return self.say_with(me, temper, 10, 60, table.clone());
+            Some(Request::Notice(Notice::Table(table))) => {
+                let round = table.verify(self.run).ok().and_then(|table| self.asked.get(&table.request));
+                let dawdles = round.map_or(0, |(_, round)| self.nodes[number].dawdles(*round));
+                return self.say_with(me, temper, 10 + dawdles, 60, Notice::Table(table.clone()));
             }
             Some(Request::Notice(Notice::Return(_))) if !self.returns(number) => {
                 let refused = requests.into_iter().map(|request| NodeInput::Told(Box::new(request), None));
@@ -493,8 +503,8 @@ impl Sim {
         let TableOpening { request, results, salt, rows } = opening;
         let Some(rows) = node.player.conduct.open(round, rows) else { return };
         let opening = node.identity.sign(self.run, &TableOpening { request, results, salt, rows });
-        let (me, temper) = (node.identity.id(), node.player.temper);
-        self.say_with(me, temper, 10, 60, Notice::Opening(opening));
+        let (me, temper, dawdles) = (node.identity.id(), node.player.temper, node.dawdles(round));
+        self.say_with(me, temper, 10 + dawdles, 60, Notice::Opening(opening));
     }
 
     /// Says something at the steward's, as reliably as somebody is.

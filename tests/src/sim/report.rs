@@ -87,6 +87,8 @@ pub struct Report {
     pub inspections: Vec<(PartResult, bool)>,
     /// Parts that were applied and are not what the rule gives.
     pub wrong_parts: Vec<WrongPart>,
+    /// Parts that count something false, were forgotten before the ban of its author, and are kept by value.
+    pub kept_by_value: usize,
     /// How long audits took.
     pub longest: Longest,
     /// Honest verifiers that were sealed as idle.

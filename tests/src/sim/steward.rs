@@ -1,11 +1,12 @@
 //! The steward: the product's machine decides; here its records are kept, its board shown, its work done in virtual time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_reduction};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Finding, FindingKind, Recomputation};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Record};
@@ -14,7 +15,7 @@ use muster_core::sign::{Signed, Verified};
 use muster_core::state::Update;
 use muster_replica::{Brought, Contributions};
 use muster_roles::steward::accusation::Allegation;
-use muster_roles::steward::exhibits::OwedContribution;
+use muster_roles::steward::exhibits::{Counted, OwedContribution, PartName};
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
 use muster_roles::steward::past::{Found, PastRound};
 use muster_roles::steward::{Bulletin, Question, Steward, StewardEffect, StewardInput, StewardSetup};
@@ -30,6 +31,8 @@ pub(super) struct Disk {
     kept: Vec<(Round, Request)>,
     /// What bans rest on, by name.
     evidence: BTreeMap<Digest, Evidence>,
+    /// Parts that are kept by value.
+    parts: BTreeSet<PartName>,
 }
 
 impl Sim {
@@ -67,7 +70,6 @@ impl Sim {
             return;
         }
         self.clock.drop_work();
-        self.law.forget_measurements();
         self.applying.clear();
         self.results.clear();
         self.board.clear();
@@ -83,6 +85,7 @@ impl Sim {
         let bans = bans.map(|ban| (ban.clone(), self.disk.evidence.get(&ban.evidence).cloned())).collect();
         self.began = self.clock.now();
         self.report.restarts += 1;
+        self.law.restarted();
         self.machine = Steward::new(StewardSetup {
             ledger,
             identity: self.steward.clone(),
@@ -133,8 +136,12 @@ impl Sim {
             }
             StewardEffect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
             StewardEffect::KeepParts { parts, .. } => {
+                self.disk.parts.extend(parts.iter().map(|(round, part, _)| (*round, *part)));
                 let now = self.clock.now() - self.began;
                 self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
+            }
+            StewardEffect::DropParts(parts) => {
+                parts.iter().for_each(|name| assert!(self.disk.parts.remove(name), "{name:?} was kept"));
             }
             StewardEffect::Measure(convict) => {
                 self.law.measures(convict, self.machine.ledger());
@@ -194,6 +201,7 @@ impl Sim {
                 self.report.idled.extend(number);
             }
             Body::Outcome(outcome) => {
+                self.note_cheats(outcome.round);
                 self.results.clear();
                 self.nodes.iter_mut().for_each(|node| node.read = 0);
                 self.report.late_steps +=
@@ -213,6 +221,7 @@ impl Sim {
         let mut audited: Vec<Round> =
             self.asked.values().filter(|(asked, _)| *asked == node).map(|(_, round)| *round).collect();
         audited.sort_unstable();
+        self.check_exhibits(ban, node);
         self.report.convictions.push(Conviction {
             node,
             deserved: self.nodes[node].player.cheats,
@@ -221,6 +230,44 @@ impl Sim {
             finding: ban.finding,
             audited,
         });
+    }
+
+    /// Notes which parts of a round that is over count something false.
+    fn note_cheats(&mut self, round: Round) {
+        let ledger = self.book.newest();
+        let Some(view) = ledger.round(round) else { return };
+        for (number, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.was_bad(round)) {
+            let parts = Counted::of(&ledger, view, &node.identity.id()).parts;
+            self.false_parts.insert((round, number), parts);
+        }
+    }
+
+    /// AUDIT-24 and C7: of a convict's false contributions those that nobody remembers any more are kept by value, except the
+    /// ones that were forgotten before the audit that convicts began to last.
+    ///
+    /// # Panics
+    /// When one is neither remembered nor kept.
+    fn check_exhibits(&mut self, ban: &Ban, node: usize) {
+        // A steward that was started again knows no cases of before, and one that was idle may still find somebody guilty.
+        let steady = self.report.restarts == 0 && self.report.idles == 0;
+        if self.manifest.profile != Profile::Exact || !steady {
+            return;
+        }
+        let kept = self.manifest.retention.contributions.max(1);
+        let oldest = Round((ban.round.0 + self.manifest.lasting_rounds() + 1).saturating_sub(kept));
+        let ledger = self.machine.ledger();
+        let contributions = self.false_parts.range((oldest, 0)..).filter(|((_, number), _)| *number == node);
+        for ((round, _), parts) in contributions.filter(|((round, _), _)| ledger.round(*round).is_none()) {
+            let lacks = parts.iter().find(|part| !self.disk.parts.contains(&(*round, **part)));
+            assert!(
+                lacks.is_none(),
+                "seed {}: node {node} is banned for round {}; {lacks:?} of round {round} counts it, and is neither \
+                 remembered nor kept",
+                self.plan.seed,
+                ban.round
+            );
+            self.report.kept_by_value += parts.len();
+        }
     }
 
     fn verifier_banned(&mut self, culprit: &MemberId) {

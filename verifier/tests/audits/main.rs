@@ -26,6 +26,7 @@ use muster_verifier::Journaled;
 
 mod coins;
 mod duty;
+mod late;
 mod node;
 mod silence;
 mod tolerance;

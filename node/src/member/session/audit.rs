@@ -1,12 +1,12 @@
 //! Tables of this member's leaves: made when a round is frozen, or when an audit asks for them.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muster_compute::{Backend, row};
 use muster_core::assign;
 use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::ledger::RoundView;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
@@ -15,6 +15,7 @@ use muster_core::sketch::Probe;
 use muster_roles::node::NodeInput;
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
+use tokio::sync::watch;
 
 use super::commit::written;
 use super::driver::NodeDriver;
@@ -52,9 +53,13 @@ impl NodeDriver {
             (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
         let (conduct, threads) = (self.conduct.clone(), self.options.machine.threads);
         let pause = conduct.lingers(Delay::Audit, &manifest);
+        let (dawdles, ledgers) = (conduct.dawdles(request.round), self.shared.ledger.clone());
         self.spawn(async move {
             // No time at all for an honest member.
             tokio::time::sleep(pause).await;
+            if dawdles {
+                dawdle(ledgers).await;
+            }
             let made = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
                 let found = || written(&home, &journal, &ledger, &me, request.round).map(Arc::new);
@@ -80,6 +85,22 @@ impl NodeDriver {
             made.await.ok().flatten()
         });
     }
+}
+
+/// Lets nearly as much time pass as AUDIT-8 gives a member for a step of an audit. No honest member does.
+pub(super) async fn dawdle(mut ledgers: watch::Receiver<Arc<Ledger>>) {
+    let (last, patience) = {
+        let ledger = ledgers.borrow();
+        let rounds = (ledger.audit_window() / 2).saturating_sub(1);
+        (ledger.next_round().0.saturating_add(rounds), ledger.manifest().timers.audit)
+    };
+    let patience = Duration::from_millis(patience.into());
+    let many_rounds = async {
+        // A tenth of the patience, and some of it left for the answer to arrive.
+        tokio::time::sleep(patience.mul_f32(0.085)).await;
+        let _ = ledgers.wait_for(|ledger| ledger.next_round().0 >= last).await;
+    };
+    let _ = tokio::time::timeout(patience.mul_f32(0.93), many_rounds).await;
 }
 
 /// The table that was written down when the round was frozen, if it adds up to what was committed: whatever happened to the

@@ -25,6 +25,7 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 
+use super::audit::dawdle;
 use super::disk;
 use super::recall::newest_of;
 use super::row::OwnRow;
@@ -220,7 +221,7 @@ impl NodeDriver {
             NodeEffect::Tabulate(round) => self.tabulate(round),
             NodeEffect::MakeRows(request) => self.make_rows(*request),
             NodeEffect::Open(round, opening) => self.open(round, *opening),
-            NodeEffect::Say(requests) => self.say(requests, Duration::ZERO),
+            NodeEffect::Say(requests) => self.say_after(std::future::ready(()), requests),
             NodeEffect::Recall(promise) => {
                 let newest =
                     |wanted: &dyn Fn(&Body) -> bool| newest_of(self.machine.ledger(), &self.journal, wanted);
@@ -319,16 +320,23 @@ impl NodeDriver {
         let signed = self.shared.identity.sign(self.options.ticket.run, &opening);
         // Nothing for an honest member.
         let pause = self.conduct.lingers(Delay::Audit, &self.manifest);
-        self.say(vec![Request::Notice(Notice::Opening(signed))], pause);
-    }
-
-    /// Says these to the steward one after the other, after a pause.
-    fn say(&self, requests: Vec<Request>, pause: Duration) {
-        let (uplink, sender, gossip) = (self.uplink(), self.sender.clone(), self.gossip.clone());
-        tokio::spawn(async move {
+        let dawdles = self.conduct.dawdles(round).then(|| dawdle(self.shared.ledger.clone()));
+        let wait = async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
+            if let Some(dawdles) = dawdles {
+                dawdles.await;
+            }
+        };
+        self.say_after(wait, vec![Request::Notice(Notice::Opening(signed))]);
+    }
+
+    /// Says these to the steward one after the other, once it has waited.
+    fn say_after(&self, wait: impl Future<Output = ()> + Send + 'static, requests: Vec<Request>) {
+        let (uplink, sender, gossip) = (self.uplink(), self.sender.clone(), self.gossip.clone());
+        tokio::spawn(async move {
+            wait.await;
             for request in requests {
                 let answer = tell(&uplink, &request).await;
                 // COMMIT-8: only now. Where another machine runs with the same key, and the steward holds what that one said,
@@ -393,6 +401,10 @@ impl NodeDriver {
         let mut text = format!("loss {loss:.3}, {counted} of your leaves counted, {leaves} in all");
         if let Some(newcomer) = ledger.member(&self.me()).filter(|member| !ledger.weighs(member)) {
             text += &format!("; {}", weight(ledger, newcomer));
+        }
+        if view.slot_of(&self.me()).is_some_and(|slot| view.late().contains(slot)) {
+            text +=
+                "; audits of this member wait for its answers: its work counts again once it has given them";
         }
         self.progress.round(u64::from(round.0) + 1, total, &text);
     }

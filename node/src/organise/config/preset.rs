@@ -80,9 +80,10 @@ const BASE: Changes = &[
     ("timers", "result", "300.0"),
     ("timers", "audit", "600.0"),
     ("timers", "final_audit", "1200.0"),
-    // Each costs four bytes for each parameter in memory; a round is long enough for audits to end within eight.
-    ("retention", "contributions", "8"),
+    // A state costs four bytes for each parameter in memory; a round is long enough for audits to end within eight.
     ("retention", "states", "8"),
+    // On disk: of fewer, a cheat's first ones would be forgotten too often before it is audited.
+    ("retention", "contributions", "12"),
     ("rollback", "most_rounds", "8"),
 ];
 

@@ -65,6 +65,10 @@ impl NodeConduct for Timed {
         self.attack.lingers(over, manifest)
     }
 
+    fn dawdles(&self, round: Round) -> bool {
+        self.at(round).dawdles(round)
+    }
+
     fn seal(&self, asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
         self.at(asked.commit.round).seal(asked, rows)
     }

@@ -111,6 +111,21 @@ impl Docket {
         silences
     }
 
+    /// Members that are late (AUDIT-27): what they commit to counts nowhere until every audit that has waited for them so
+    /// long has gone on. One that was silent is late until its leaves are recomputed, whatever it says meanwhile.
+    pub fn late(&self, ledger: &Ledger) -> BTreeSet<MemberId> {
+        let next = ledger.next_round();
+        // With a tolerance nobody audits what is of a member that has left.
+        let goes_on = |case: &Case| {
+            let AuditRequest { round, target, .. } = &**case.request();
+            let standing = ledger.member(target).map(|member| member.standing);
+            standing != Some(Standing::Left) || ledger.is_taken_over(*round, target)
+        };
+        let late = |case: &&Case| case.is_late(next) && owes_answer(ledger, case) && goes_on(case);
+        let late = self.cases.values().filter(late);
+        late.map(|case| case.request().target).collect()
+    }
+
     /// Takes in what the ledger has by now, and gives the verifiers that are idle (DUTY-4).
     pub fn idles(&mut self, now: u64, ledger: &Ledger) -> Vec<Body> {
         self.look(ledger);

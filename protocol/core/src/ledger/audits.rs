@@ -5,6 +5,7 @@ use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::coins::{Coin, CoinKind, CoinOpening, selects};
 use crate::error::Reject;
 use crate::ids::{MemberId, Round, Slot};
+use crate::limits;
 use crate::manifest::Profile;
 use crate::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation};
 use crate::messages::enrol::Role;
@@ -153,6 +154,19 @@ impl Ledger {
     pub fn is_answerable(&self, round: Round) -> bool {
         let after = u32::from(matches!(self.stage, Stage::Auditing | Stage::Gathering));
         round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
+    }
+
+    /// AUDIT-27: whether an audit may have waited for this member for as long as makes it late: a contribution of its that
+    /// it has to answer for is old enough, and nobody has passed it. Which audits there are the board alone shows.
+    pub fn may_be_late(&self, member: &MemberId) -> bool {
+        let waits = |view: &RoundView| {
+            let frozen = view.slot_of(member).is_some_and(|slot| view.commitment(slot).is_some());
+            // Asked about once its round was over, it is late after so many further rounds.
+            let old = view.round().0.saturating_add(limits::LATE_ROUNDS) < self.next_round.0;
+            let open = view.auditable() && self.is_answerable(view.round());
+            frozen && old && open && !self.is_credited(view.round(), member)
+        };
+        self.rounds.iter().any(waits)
     }
 
     /// AUDIT-8: whether the inspector of a contribution recomputes all leaves of it, where they stand for the

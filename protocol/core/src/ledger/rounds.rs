@@ -1,11 +1,11 @@
 //! Which records take a round from one phase to the next.
 
 use super::view::{Opening, SealedResults};
-use super::{Ledger, RoundView, Stage, WeightedCommit};
+use super::{Ledger, Member, RoundView, Stage, Standing, WeightedCommit};
 use crate::assign::{self, Seating};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Row};
-use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat};
+use crate::messages::record::{Freeze, Inputs, Late, Outcome, Reassign, Record, Seat};
 use crate::messages::round::Route;
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
@@ -97,12 +97,44 @@ impl Ledger {
     fn commitment(&self, commit: &Verified<Commit>) -> WeightedCommit {
         let author = commit.author();
         let member = self.member(&author);
+        // What was committed to before a silence or a ban counts nowhere either.
+        let out = |member: &Member| matches!(member.standing, Standing::Silent(_) | Standing::Banned);
+        let late = self.current().is_some_and(|view| view.late().contains(commit.slot));
+        let weighing = member.filter(|member| !late && !out(member));
         WeightedCommit {
             commit: (**commit).clone(),
             author,
-            weight: member.map_or(0, |member| self.weight(member, commit.leaves)),
+            weight: weighing.map_or(0, |member| self.weight(member, commit.leaves)),
             audit_ppm: member.map_or(0, |member| self.audit_ppm(member)),
         }
+    }
+
+    /// AUDIT-27: who is late is the steward's word, which the round's Freeze goes by. A follower checks that it can be true.
+    pub(super) fn late(&mut self, late: &Late) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Computing, "members are late in a round that is computed")?;
+        let view = self.current().ok_or(Reject::Rule("members are late in an open round"))?;
+        self.require(late.round == view.round(), "the late are named with the round")?;
+        // Once: a member must not be late by one record and in time by the next.
+        let once = view.late().is_empty() && !late.slots.is_empty();
+        self.require(once, "a round's late members are named once, if there are any")?;
+        let may_be = |slot| view.member_at(slot).is_some_and(|member| self.may_be_late(&member));
+        self.require(
+            late.slots.slots().all(may_be),
+            "only members with a seat are late, and only where an audit may have waited for them",
+        )?;
+        self.rounds.back_mut().into_iter().for_each(|view| view.late_with(late.slots));
+        Ok(())
+    }
+
+    /// Members that are late in the open round and were not in the one before it.
+    pub fn newly_late(&self) -> Vec<MemberId> {
+        let mut newest = self.rounds().rev();
+        let (Some(view), before) = (newest.next(), newest.next()) else { return Vec::new() };
+        let late = view.late().slots().filter_map(|slot| view.member_at(slot));
+        let was = |member: &MemberId| {
+            before.is_some_and(|view| view.slot_of(member).is_some_and(|slot| view.late().contains(slot)))
+        };
+        late.filter(|member| !was(member)).collect()
     }
 
     // LEDGER-7

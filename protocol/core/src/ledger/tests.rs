@@ -8,10 +8,10 @@ use crate::coins::{CoinKind, CoinTree};
 use crate::ids::{Part, Slot};
 use crate::limits::QUOTA;
 use crate::manifest::{Admission, Manifest, Rollback};
-use crate::messages::audit::Duty;
+use crate::messages::audit::{Duty, FindingKind};
 use crate::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Leave, Role};
-use crate::messages::record::{Idle, Outcome, Reassign, Reassigned};
-use crate::messages::round::{Commit, PartResult};
+use crate::messages::record::{Ban, Credit, Idle, Late, Outcome, Reassign, Reassigned};
+use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::sign::Identity;
 
 /// Whether the ledger takes a record.
@@ -217,6 +217,90 @@ fn ledger_7_a_freeze_holds_good_commitments_in_order_of_slots() {
         let other = crate::messages::record::Freeze { round, state, ..freeze.clone() };
         assert!(!takes(&chain, Body::Freeze(other)));
     }
+}
+
+/// The round after three that are over, in which everybody has counted; nobody was audited yet.
+fn in_the_fourth_round() -> Chain {
+    let mut manifest = manifest(4);
+    manifest.training.rounds = 12;
+    let mut chain = Chain::begin_with(manifest);
+    (0..3).for_each(|_| chain.finish_round());
+    chain
+}
+
+/// These slots are late in the open round.
+fn late(chain: &Chain, slots: Bitmap) -> Body {
+    Body::Late(Late { round: chain.ledger.current().unwrap().round(), slots })
+}
+
+#[test]
+fn audit_27_what_a_late_member_commits_to_counts_nowhere() {
+    let mut chain = in_the_fourth_round();
+    chain.seal(late(&chain, slots([2])));
+    assert_eq!(chain.ledger.newly_late(), [node(2).id()]);
+    assert!(!takes(&chain, late(&chain, slots([1]))), "once in a round");
+    chain.freeze(0..4);
+    assert!(!takes(&chain, late(&chain, slots([1]))), "before the Freeze");
+    let view = chain.ledger.current().unwrap().clone();
+    let weighs = |slot| view.commitment(Slot(slot)).unwrap().weight > 0;
+    assert_eq!([0, 1, 2, 3].map(weighs), [true, true, false, true]);
+    let parts = chain.parts().count();
+    assert!(!takes(&chain, chain.inputs(0, vec![slots(0..4); parts])), "it counts in no part");
+    chain.seal(chain.inputs(0, vec![slots([0, 1, 3]); parts]));
+    chain.seal(Body::Outcome(chain.outcome()));
+    let member = chain.ledger.member(&node(2).id()).unwrap();
+    assert_eq!((member.standing, member.failures), (Standing::Active, 0), "it has not failed");
+    assert!(chain.ledger.derived_seats().iter().any(|seat| seat.member == member.id), "it keeps its seat");
+    chain.seal(late(&chain, slots([2])));
+    assert!(chain.ledger.newly_late().is_empty(), "as in the round before");
+}
+
+#[test]
+fn audit_27_only_members_for_which_an_audit_may_have_waited_are_late() {
+    let chain = in_the_fourth_round();
+    assert!(takes(&chain, late(&chain, slots(0..4))));
+    assert!(!takes(&chain, late(&chain, slots([]))), "nobody");
+    assert!(!takes(&chain, late(&chain, slots([4]))), "no such slot");
+    assert!(!takes(&chain, Body::Late(Late { round: Round(2), slots: slots([2]) })), "another round");
+    // Whoever was asked about the first round as soon as it was over has had two rounds to answer in the fourth one.
+    let mut early = Chain::begin();
+    early.finish_round();
+    early.finish_round();
+    assert!(!takes(&early, late(&early, slots([2]))), "too early");
+    // What has passed is asked about no more.
+    let mut passed = in_the_fourth_round();
+    let credits = [0, 1].map(|round| Credit {
+        verdict: Digest([round as u8; 32]),
+        round: Round(round),
+        member: node(2).id(),
+        verifier: verifier(0).id(),
+        leaves: 1,
+    });
+    passed.finish_round_with(credits.to_vec());
+    assert!(!takes(&passed, late(&passed, slots([2]))), "both rounds have passed");
+    assert!(takes(&passed, late(&passed, slots([1]))));
+}
+
+#[test]
+fn stand_3_nothing_counts_of_a_member_that_is_silent_or_banned_at_the_freeze() {
+    let mut chain = in_the_fourth_round();
+    let commits = |chain: &Chain| (0..4).map(|node| chain.commit(node, 2)).collect();
+    let body = chain.frozen(commits(&chain));
+    chain.seal(Body::Silence(chain.request(0, Round(2), node(1).id())));
+    let ban = Ban {
+        culprit: node(3).id(),
+        effective: chain.ledger.first_round_without(),
+        round: Round(2),
+        finding: FindingKind::SumMismatch,
+        evidence: Digest([1; 32]),
+        accuser: steward().id(),
+        jury: Default::default(),
+    };
+    chain.seal(Body::Ban(ban));
+    chain.seal(body);
+    let view = chain.ledger.current().unwrap();
+    let weighs = |slot| view.commitment(Slot(slot)).unwrap().weight > 0;
+    assert_eq!([0, 1, 2, 3].map(weighs), [true, false, true, false]);
 }
 
 #[test]

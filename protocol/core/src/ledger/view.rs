@@ -35,6 +35,8 @@ pub struct WeightedCommit {
 #[derive(Clone)]
 pub struct RoundView {
     opening: Opening,
+    /// Slots whose members are late (AUDIT-27).
+    late: Bitmap,
     /// Since the Freeze.
     frozen: Option<Frozen>,
     /// Slots whose members were silent, or left, since the round began.
@@ -139,7 +141,12 @@ pub(super) struct SealedResults {
 
 impl RoundView {
     pub(super) fn new(opening: Opening) -> Self {
-        Self { opening, frozen: None, unanswered: BTreeSet::new() }
+        Self { opening, late: Bitmap::default(), frozen: None, unanswered: BTreeSet::new() }
+    }
+
+    /// The members of these slots are late.
+    pub(super) fn late_with(&mut self, slots: Bitmap) {
+        self.late = slots;
     }
 
     /// Its Freeze is sealed, with this head after it.
@@ -337,6 +344,11 @@ impl RoundView {
     /// Who sits on a slot.
     pub fn member_at(&self, slot: Slot) -> Option<MemberId> {
         self.opening.seats.get(slot.index()).map(|seat| seat.member)
+    }
+
+    /// Slots whose members are late: what they commit to counts nowhere (AUDIT-27).
+    pub fn late(&self) -> &Bitmap {
+        &self.late
     }
 
     /// The freeze record, once sealed.

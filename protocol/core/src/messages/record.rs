@@ -70,6 +70,8 @@ wire! {
         CloseTree(Signed<CloseTree>),
         /// A node holds the row that it was drawn for.
         Ready(Signed<Ready>),
+        /// What some members commit to in the round being computed counts nowhere.
+        Late(Late),
     }
 }
 
@@ -97,6 +99,16 @@ wire! {
         pub state: Digest,
         /// Commitments.
         pub commits: List<Signed<Commit>, { limits::SEATS }>,
+    }
+}
+
+wire! {
+    /// Seats for whose members audits have waited (AUDIT-27).
+    pub struct Late {
+        /// The round.
+        pub round: Round,
+        /// Their slots.
+        pub slots: Bitmap,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Conductor {
     stalls: BTreeMap<MemberId, Stall>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
+    /// Members that are late, as the docket has it (AUDIT-27).
+    late: BTreeSet<MemberId>,
     barren: Barren,
     debts: Debts,
     /// A convict whose past is being measured, so that no round may be spent (ROLLBACK-5).
@@ -115,6 +117,7 @@ impl Conductor {
             inspecting: false,
             stalls: BTreeMap::new(),
             cases: None,
+            late: BTreeSet::new(),
             barren: Barren::default(),
             debts: Debts::default(),
             measured: None,

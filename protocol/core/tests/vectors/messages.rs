@@ -88,6 +88,7 @@ reencoder!(
     record::Seat,
     record::Freeze,
     record::Inputs,
+    record::Late,
     record::Reassign,
     record::Reassigned,
     record::Outcome,
@@ -172,7 +173,7 @@ variants! {
     manifest::Mode { Invited, Listed, Open }
     record::Body {
         Open, Admit, Begin, Freeze, Inputs, Reassign, Outcome, Silence, Answered, Ban, Return, Leave, Rewind, Close,
-        Idle, CloseTree, Ready,
+        Idle, CloseTree, Ready, Late,
     }
     audit::Sketch { Fingerprint, Projections }
     evidence::Seal { Record, Head }

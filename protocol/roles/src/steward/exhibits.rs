@@ -1,11 +1,17 @@
 //! Exhibits: what replay needs of a convict and nobody can recompute, taken while somebody still has it.
 
+mod caution;
+mod counted;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::ids::{Block, MemberId, Part, Round, Slot};
-use muster_core::ledger::{Ledger, RoundView};
+use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
+
+use caution::{Caution, Lasting};
+pub use counted::{Counted, OwedPart, PartName};
 
 use super::hearing::is_exact;
 use super::{Bulletin, Steward, StewardEffect};
@@ -41,9 +47,6 @@ enum FetchStage {
 /// Parts of a round, and the blocks of each.
 type PartBlocks = Vec<(Part, Vec<Block>)>;
 
-/// A part whose values are to be kept, and its blocks.
-pub type OwedPart = (Round, Part, Vec<Block>);
-
 /// What is fetched of whom, and what is there.
 #[derive(Default)]
 pub(super) struct Exhibits {
@@ -51,8 +54,10 @@ pub(super) struct Exhibits {
     /// Contributions whose authors may be convicted.
     suspects: BTreeSet<(Round, MemberId)>,
     /// Convicts' parts that are kept, and those that are being written.
-    parts: BTreeSet<(Round, Part)>,
-    writing: BTreeSet<(Round, Part)>,
+    parts: BTreeSet<PartName>,
+    writing: BTreeSet<PartName>,
+    /// Those of them that are kept only as long as audits last.
+    caution: Caution,
     /// When what the disk did not take is written again.
     again: u64,
     /// Convicts' contributions that nobody has shown yet, and the parts that count them.
@@ -274,7 +279,9 @@ impl Steward {
             _ => return,
         };
         self.justice.exhibits.owe_parts_of(oldest);
-        let owed = self.parts_to_keep(oldest);
+        let mut owed = self.parts_to_keep(oldest);
+        // What an audit lasts of since the last Outcome.
+        owed.extend(self.cautious_parts(oldest));
         if !owed.is_empty() {
             self.effects.push_back(StewardEffect::KeepParts { parts: owed, at_once: true });
         }
@@ -313,11 +320,46 @@ impl Steward {
                 owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
             }
         }
+        owed.iter().for_each(|(round, part, _)| self.justice.exhibits.caution.keep(&(*round, *part)));
         let mut named = BTreeSet::new();
         owed.retain(|(round, part, _)| {
             !self.justice.exhibits.parts.contains(&(*round, *part)) && named.insert((*round, *part))
         });
         owed
+    }
+
+    /// AUDIT-24: the parts of rounds up to this one that count members of whom an audit lasts: their bans may come later.
+    fn cautious_parts(&mut self, newest: Round) -> Vec<OwedPart> {
+        let ledger = self.conductor.ledger();
+        if !is_exact(ledger.manifest().profile) {
+            return Vec::new();
+        }
+        let lasting = Lasting::of(ledger, self.docket.open_cases(ledger));
+        let Exhibits { caution, parts, writing, .. } = &mut self.justice.exhibits;
+        let kept = |name: &PartName| parts.contains(name) || writing.contains(name);
+        let views = ledger.rounds().filter(|view| view.round() <= newest);
+        views.flat_map(|view| caution.take(ledger, view, &lasting, &kept)).collect()
+    }
+
+    /// After an Outcome: drops the parts that were kept for audits that are over and have convicted nobody, and keeps those of
+    /// the round that the next Outcome makes forgotten, while there is time.
+    pub(super) fn exhibit_cautiously(&mut self) {
+        let ledger = self.conductor.ledger();
+        let lasting = Lasting::of(ledger, self.docket.open_cases(ledger));
+        let exhibits = &mut self.justice.exhibits;
+        let dropped = exhibits.caution.drop_needless(ledger, &lasting, &exhibits.parts);
+        dropped.iter().for_each(|name| _ = exhibits.parts.remove(name));
+        if !dropped.is_empty() {
+            self.effects.push_back(StewardEffect::DropParts(dropped));
+        }
+        let kept = self.ledger().manifest().retention.contributions.max(1);
+        let Some(next) = self.ledger().next_round().0.checked_sub(kept) else { return };
+        let parts = self.cautious_parts(Round(next));
+        if !parts.is_empty() {
+            let names = parts.iter().map(|(round, part, _)| (*round, *part));
+            self.justice.exhibits.writing.extend(names);
+            self.effects.push_back(StewardEffect::KeepParts { parts, at_once: false });
+        }
     }
 
     /// A contribution was fetched, or not.
@@ -333,43 +375,8 @@ impl Steward {
         for (round, member) in self.justice.exhibits.forget(self.conductor.ledger()) {
             self.tell(Bulletin::Lost(round, member, "its round is forgotten".into()));
         }
+        self.exhibit_cautiously();
     }
-}
-
-/// Which parts of a contribution were sealed as inputs.
-pub struct Counted {
-    /// Those that have a result: replay reduces them again.
-    pub parts: BTreeSet<Part>,
-    /// Others, of aggregators that were struck: evidence against these needs them, if it is the evidence of a ban.
-    pub others: BTreeSet<Part>,
-}
-
-impl Counted {
-    /// The parts that counted a member in a round that is over.
-    pub fn of(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Self {
-        let (mut parts, mut others) = (BTreeSet::new(), BTreeSet::new());
-        let Some(slot) = view.slot_of(member) else { return Self { parts, others } };
-        for part in (0..view.parts().len()).map(|part| Part(part as u16)) {
-            let sealed = view.inputs().get(part.index()).is_some_and(|inputs| inputs.contains(slot));
-            let result = view.results().and_then(|results| results.get(part.index())?.as_ref());
-            if sealed && result.is_some() {
-                parts.insert(part);
-            } else if sealed || was_sealed(ledger, view, part, slot) {
-                others.insert(part);
-            }
-        }
-        Self { parts, others }
-    }
-}
-
-/// Whether a slot was sealed as an input of a part before that was reassigned.
-fn was_sealed(ledger: &Ledger, view: &RoundView, part: Part, slot: Slot) -> bool {
-    let sealed = view.inputs_record(part, 0).and_then(|(record, index)| {
-        let record = record.verify(ledger.run()).ok()?;
-        let Body::Inputs(inputs) = &record.body else { return None };
-        inputs.parts.get(index).copied()
-    });
-    sealed.is_some_and(|inputs| inputs.contains(slot))
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use super::{Bulletin, Steward, StewardEffect};
 
 /// Refused records of a round's own in a row that mean a bug.
 const REFUSALS: u32 = 16;
+/// What is said of a member that is late (AUDIT-27).
+const LATE: &str = "lets its audits wait: its work counts again once it has answered them";
 
 impl Steward {
     pub(super) fn seal(&mut self, mut body: Body) {
@@ -77,6 +79,10 @@ impl Steward {
                 self.examine_past(ban);
             }
             Body::Idle(idle) => self.tell(Bulletin::Idle(idle.clone())),
+            Body::Late(_) => {
+                let members = self.ledger().newly_late();
+                members.into_iter().for_each(|member| self.tell(Bulletin::Moved(member, LATE)));
+            }
             Body::Return(back) => self.tell(Bulletin::Moved(back.claimed_signer(), "is back")),
             Body::Ready(ready) => self.tell(Bulletin::Moved(ready.claimed_signer(), "holds its row")),
             Body::Leave(leave) => self.tell(Bulletin::Moved(leave.claimed_signer(), "left")),
@@ -118,5 +124,13 @@ impl Steward {
 
 /// Whether the round itself asks for a record, and cannot go on without.
 fn is_of_round(body: &Body) -> bool {
-    matches!(body, Body::Begin(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Outcome(_))
+    matches!(
+        body,
+        Body::Begin(_)
+            | Body::Late(_)
+            | Body::Freeze(_)
+            | Body::Inputs(_)
+            | Body::Reassign(_)
+            | Body::Outcome(_)
+    )
 }

@@ -75,6 +75,7 @@ fn kind(body: &Body) -> &'static str {
         Body::Idle(_) => "Idle",
         Body::CloseTree(_) => "CloseTree",
         Body::Ready(_) => "Ready",
+        Body::Late(_) => "Late",
     }
 }
 
@@ -123,5 +124,10 @@ fn gist(record: &Record) -> String {
         Body::Idle(idle) => format!("{} left its duty of round {} undone.", idle.verifier, idle.round),
         Body::CloseTree(_) => "The organiser closes a tree of invitations.".into(),
         Body::Ready(ready) => format!("{} holds its row of experts.", ready.claimed_signer()),
+        Body::Late(late) => format!(
+            "Audits wait for {} members: what they commit to in round {} counts nowhere.",
+            late.slots.slots().count(),
+            late.round
+        ),
     }
 }

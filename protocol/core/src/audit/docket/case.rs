@@ -6,6 +6,7 @@ use crate::audit::roster::Step;
 use crate::audit::steps::{Judged, Requested, ResultsSealed, TableOpened, TableSealed};
 use crate::ids::Round;
 use crate::ledger::Ledger;
+use crate::limits;
 use crate::messages::audit::AuditRequest;
 use crate::sign::Verified;
 
@@ -22,6 +23,8 @@ pub(super) struct Case {
     pub(super) lacking: bool,
     /// How often it has said so.
     pub(super) complaints: u8,
+    /// The round that was next when the member last got the word.
+    asked_in: Round,
 }
 
 /// The last step that was taken.
@@ -84,9 +87,22 @@ impl Turn {
 
 impl Case {
     /// One that nobody has answered yet.
-    pub(super) fn new(requested: Requested) -> Self {
+    pub(super) fn new(requested: Requested, next: Round) -> Self {
         let (requested, reached) = (Arc::new(requested), Reached::Request);
-        Self { requested, reached, recomputed: false, lacking: false, complaints: 0 }
+        Self { requested, reached, recomputed: false, lacking: false, complaints: 0, asked_in: next }
+    }
+
+    /// The member has the word again, while this round is next.
+    pub(super) fn ask(&mut self, next: Round) {
+        self.asked_in = next;
+    }
+
+    /// AUDIT-27: whether the member has had the word while so many rounds began.
+    ///
+    /// In this audit: a clock that began anew with each step in another one would let it answer the newest first, and keep
+    /// the oldest open for as long as it likes.
+    pub(super) fn is_late(&self, next: Round) -> bool {
+        self.word() == Word::Member && next.0 >= self.asked_in.0.saturating_add(limits::LATE_ROUNDS)
     }
 
     pub(super) fn request(&self) -> &Verified<AuditRequest> {

@@ -87,7 +87,7 @@ impl Docket {
         let requested = requested(ledger, signed, request)?;
         let name = requested.name();
         self.asked.insert(key, name);
-        let case = Case::new(requested);
+        let case = Case::new(requested, ledger.next_round());
         self.begin_turn(now, ledger, target);
         self.cases.insert(name, case);
         Ok(None)
@@ -129,6 +129,7 @@ impl Docket {
             Reached::Table(table) => Reached::Results(table.answer(signed)?),
             _ => return Err(Reject::Rule("results are sealed once")),
         };
+        case.ask(ledger.next_round());
         let target = case.request().target;
         self.begin_turn(now, ledger, target);
         Ok(None)
@@ -175,6 +176,7 @@ impl Docket {
         let again = !case.lacking && case.complaints < WITHHELD;
         require(again, "a verifier says a few times at most what it lacks")?;
         case.lacking = true;
+        case.ask(ledger.next_round());
         case.complaints += 1;
         let target = case.request().target;
         self.begin_turn(now, ledger, target);

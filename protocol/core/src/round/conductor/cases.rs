@@ -1,7 +1,12 @@
 //! Open cases hold the next round back (AUDIT-26).
 
+use std::collections::BTreeSet;
+
 use super::Conductor;
-use crate::ids::Round;
+use crate::ids::{MemberId, Round, Slot};
+use crate::ledger::{Member, RoundView, Stage, Standing};
+use crate::messages::round::{Bitmap, Commit};
+use crate::sign::Signed;
 
 /// What the docket says of its open cases.
 #[derive(Clone, Copy)]
@@ -15,9 +20,42 @@ impl Conductor {
         self.tick(now);
     }
 
+    /// Takes note of the members that are late (AUDIT-27), for the next Freeze.
+    pub fn late(&mut self, members: BTreeSet<MemberId>) {
+        self.late = members;
+    }
+
+    /// The slots of those that have committed and are late.
+    pub(super) fn late_slots(&self) -> Bitmap {
+        let mut late = Bitmap::default();
+        let slots = self.gathered.commits.iter().filter(|(_, commit)| {
+            let author = commit.claimed_signer();
+            self.late.contains(&author) && self.ledger.may_be_late(&author)
+        });
+        slots.for_each(|(slot, _)| late.insert(*slot));
+        late
+    }
+
+    /// AUDIT-27: whether all that would count is of members that are late. A round without them would apply nothing. Only
+    /// while one of them is there: then a clock ends what it, or its verifier, lets others wait for (AUDIT-8, DUTY-4).
+    pub(super) fn waits_for_answers(&self, late: &Bitmap) -> bool {
+        let author = |commit: &Signed<Commit>| self.ledger.member(&commit.claimed_signer());
+        let weighs = |commit: &_| author(commit).is_some_and(|member| self.ledger.weighs(member));
+        let present = |member: &Member| matches!(member.standing, Standing::Active | Standing::Away);
+        let counts = |(slot, commit): (&Slot, &_)| weighs(commit) && !late.contains(*slot);
+        let awaited = |(slot, commit): (&Slot, &Signed<Commit>)| {
+            weighs(commit) && late.contains(*slot) && author(commit).is_some_and(present)
+        };
+        let commits = || self.gathered.commits.iter();
+        commits().any(awaited) && !commits().any(counts)
+    }
+
     /// Whether the next round waits for an open case.
     pub fn is_held(&self) -> bool {
-        self.gathered.next.is_some() && self.holds_outcome()
+        let complete = |view: &RoundView| view.late().is_empty() && self.freeze_is_due(view);
+        let computed = self.ledger.stage() == Stage::Computing && self.ledger.current().is_some_and(complete);
+        let answers = computed && self.waits_for_answers(&self.late_slots());
+        self.gathered.next.is_some() && self.holds_outcome() || answers
     }
 
     // AUDIT-26: no round is opened with which one that has an open case would leave the window.

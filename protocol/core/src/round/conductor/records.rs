@@ -7,7 +7,7 @@ use crate::ids::{MemberId, Part, Slot};
 use crate::ledger::{Member, RoundView, Standing};
 use crate::limits;
 use crate::messages::enrol::Role;
-use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned};
+use crate::messages::record::{Body, Credit, Freeze, Inputs, Late, Outcome, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, PartResult};
 use crate::sign::Signed;
 use crate::state::StateRoots;
@@ -42,14 +42,28 @@ impl Conductor {
         if self.paused_until().is_some() || self.awaits().is_some() {
             return None;
         }
-        let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
-        // ROUND-1: once no live seat lacks one, or at the timer; without any only where others could go on.
-        let none = self.gathered.commits.is_empty();
-        if (waiting || none) && !self.overdue() || none && !self.others_are_there(view) {
+        if !self.freeze_is_due(view) {
             return None;
+        }
+        // Named once in a round: after a restart the record may be there already.
+        if view.late().is_empty() {
+            let slots = self.late_slots();
+            if self.waits_for_answers(&slots) {
+                return None;
+            }
+            if !slots.is_empty() {
+                return Some(Output::Seal(Body::Late(Late { round: view.round(), slots })));
+            }
         }
         let commits = bounded(self.gathered.commits.values().cloned().collect());
         Some(Output::Seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits })))
+    }
+
+    /// ROUND-1: whether no live seat lacks a commitment, or the timer is over; without any only where others could go on.
+    pub(super) fn freeze_is_due(&self, view: &RoundView) -> bool {
+        let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
+        let none = self.gathered.commits.is_empty();
+        !((waiting || none) && !self.overdue() || none && !self.others_are_there(view))
     }
 
     /// Whether a live node has no seat in a round, or may lack the state that its leaves are computed on (ROUND-28): whoever has
