@@ -9,6 +9,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
 
 use crate::error::{Result, StoreError};
+use crate::patience::patiently;
 use crate::regular;
 
 /// Ending of files that are being written; leftovers with it are rubbish.
