@@ -182,8 +182,11 @@ impl World {
                 StewardEffect::GoBack(_) => panic!("this run never goes back"),
                 StewardEffect::Halt(why) => panic!("{why}"),
                 StewardEffect::Post(notice) => self.board.push(notice),
+                // What is here and cannot be applied after all: [`Event::Applied`].
+                StewardEffect::Prefetch(result, _) => {
+                    self.machine.handle(now, StewardInput::Obtained(result, true))
+                }
                 StewardEffect::Read(..)
-                | StewardEffect::Prefetch(_)
                 | StewardEffect::KeepEvidence(..)
                 | StewardEffect::Archive
                 | StewardEffect::Tell(_) => {}

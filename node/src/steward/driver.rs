@@ -15,7 +15,7 @@ use muster_core::messages::record::{Body, Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues};
+use muster_replica::{Gossiping, HeldState, Results, WantedContribution};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
 use muster_roles::steward::hearing::Matter;
@@ -24,7 +24,7 @@ use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::apply::Applying;
+use super::apply::{Applying, obtain, wanted_values};
 use super::board::Board;
 use super::court::{Court, Wants};
 use super::inbox::Inbox;
@@ -211,7 +211,7 @@ impl StewardDriver {
                 self.report.reached("results");
                 self.apply(&results);
             }
-            StewardEffect::Prefetch(result) => self.prefetch(&result),
+            StewardEffect::Prefetch(result, author) => self.prefetch(*result, author),
             StewardEffect::Hear(accusation, matter) => {
                 self.hear(*accusation, *matter, PATIENCE, |accusation, ruling| {
                     StewardInput::Heard(Box::new(accusation), Box::new(ruling))
@@ -291,19 +291,17 @@ impl StewardDriver {
         });
     }
 
-    /// Fetches a part's values while contributors look at them.
-    fn prefetch(&self, signed: &Signed<PartResult>) {
+    /// Fetches a part's values while contributors look at them, and says whether they came in time.
+    fn prefetch(&self, result: PartResult, author: MemberId) {
         let ledger = self.machine.ledger();
-        let Ok(result) = signed.verify(ledger.run()) else { return };
-        let author = result.author();
-        let wanted = WantedValues::of(ledger, result.into_inner(), std::iter::once(author));
-        let Some(wanted) = wanted.filter(|wanted| !wanted.holders.is_empty()) else { return };
-        let (results, court) = (self.results.clone(), self.court.clone());
+        let wanted = wanted_values(ledger, result.clone(), author);
+        let (results, court, sender) = (self.results.clone(), self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
-            if let Err(error) = results.fetch(&court.peers, &wanted).await {
-                let PartResult { round, part, .. } = wanted.result;
-                tracing::debug!("part {part} of round {round} is not there yet: {error}");
-            }
+            let are_here = match wanted {
+                Some(wanted) => obtain(&court, &results, &wanted).await,
+                None => false,
+            };
+            let _ = sender.send(Inbound::Input(StewardInput::Obtained(Box::new(result), are_here))).await;
         });
     }
 

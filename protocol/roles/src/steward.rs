@@ -87,6 +87,8 @@ pub enum StewardInput {
     },
     /// Blocks were stored, or why not; the receipt to sign once their part is whole.
     Stored(Question, Result<Option<Receipt>, muster_core::error::Reject>),
+    /// The values of a prefetched result are here, or unavailable.
+    Obtained(Box<PartResult>, bool),
     /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
     Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
     /// The states that a Rewind can go back to, after one.
@@ -125,8 +127,8 @@ pub enum StewardEffect {
     Read(Question, InputQuery, Digest),
     /// Fetch the values of these results and apply them: [`StewardInput::Applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
-    /// The values of this result will be wanted soon.
-    Prefetch(Signed<PartResult>),
+    /// Fetch the values of this result, for as long as ROUND-7 has it: [`StewardInput::Obtained`].
+    Prefetch(Box<PartResult>, MemberId),
     /// Examine: [`StewardInput::Heard`].
     Hear(Box<Allegation>, Box<Matter>),
     /// Reduce a part again, in as long as its timer says: [`StewardInput::Inspected`].
@@ -338,6 +340,9 @@ impl Steward {
                 self.asked(question, &from, *request, date)
             }
             StewardInput::Stored(question, stored) => self.stored(question, stored),
+            StewardInput::Obtained(result, are_here) => {
+                self.conductor.obtained(self.now, &result, are_here);
+            }
             StewardInput::Applied(applied, states) => {
                 (self.applying, self.states) = (false, states);
                 self.conductor.applied(self.now, applied);

@@ -9,6 +9,7 @@ use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{Finding, FindingKind, Recomputation};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::Update;
@@ -156,12 +157,20 @@ impl Sim {
                     self.answered(number, request, Some(response));
                 }
             }
+            StewardEffect::Prefetch(result, _) => self.prefetch(*result),
             // Blocks that are where they are wanted.
-            StewardEffect::Store(..)
-            | StewardEffect::Read(..)
-            | StewardEffect::Prefetch(_)
-            | StewardEffect::Archive => {}
+            StewardEffect::Store(..) | StewardEffect::Read(..) | StewardEffect::Archive => {}
         }
+    }
+
+    /// Values are here at once, or nobody shows them for as long as the steward waits.
+    fn prefetch(&mut self, result: PartResult) {
+        let now = self.clock.now();
+        if self.reduced.contains_key(&(result.round, result.part, result.digest)) {
+            return self.machine.handle(now - self.began, StewardInput::Obtained(Box::new(result), true));
+        }
+        let timer = u64::from(self.manifest.timers.result);
+        self.clock.at(now + timer, Event::Unavailable(Box::new(result)));
     }
 
     /// A record is sealed.

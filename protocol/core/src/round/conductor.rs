@@ -2,6 +2,7 @@
 
 mod cases;
 mod checks;
+mod mark;
 mod pause;
 mod records;
 mod statements;
@@ -16,7 +17,8 @@ use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 use cases::OldestCase;
-use checks::{ResultsCheck, Stall};
+use checks::ResultsCheck;
+use mark::Mark;
 use pause::Barren;
 
 /// What the driver must do.
@@ -27,8 +29,8 @@ pub enum Output {
     Seal(Body),
     /// Fetch the results of the round, apply them, answer with [`Conductor::applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
-    /// Contributors of more than half of a block's weight object, or the part's aggregators differ: reduce this part
-    /// again, answer with [`Conductor::inspected`].
+    /// Contributors of more than half of a block's weight object, or half of the part's weight does not approve of it, or
+    /// the part's aggregators differ: reduce this part again, answer with [`Conductor::inspected`].
     Inspect(Signed<PartResult>),
 }
 
@@ -52,7 +54,7 @@ pub struct Conductor {
     ready_since: Option<u64>,
     inspecting: bool,
     /// Members that have let a round wait for their Checked in vain (ROUND-21).
-    stalls: BTreeMap<MemberId, Stall>,
+    marks: BTreeMap<MemberId, Mark>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
     barren: Barren,
@@ -66,8 +68,12 @@ struct Gathered {
     delivered: BTreeSet<Slot>,
     receipts: BTreeMap<Part, Bitmap>,
     results: BTreeMap<(Part, MemberId), ClaimedResult>,
+    /// Results whose values the steward has (ROUND-30).
+    here: BTreeSet<(Part, Digest)>,
     /// Since when contributors may check the results: no more of them are waited for.
     checking: Option<u64>,
+    /// Until when parts that too few contributors have checked are reduced again (ROUND-31).
+    doubted: Option<u64>,
     /// What contributors say of the results.
     checked: BTreeMap<Slot, ResultsCheck>,
     /// Parts of which these aggregators signed two results.
@@ -102,7 +108,7 @@ impl Conductor {
             started: false,
             ready_since: None,
             inspecting: false,
-            stalls: BTreeMap::new(),
+            marks: BTreeMap::new(),
             cases: None,
             barren: Barren::default(),
         }
@@ -223,8 +229,9 @@ impl Conductor {
                 if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
             let before = if round_over { Gathered::default() } else { std::mem::take(&mut self.gathered) };
             // What was found out about a result stands: its author may say it again in the second attempt.
-            let Gathered { upheld, struck, contested, .. } = before;
-            self.gathered = Gathered { echoes, results, upheld, struck, contested, ..Gathered::default() };
+            let Gathered { here, upheld, struck, contested, .. } = before;
+            self.gathered =
+                Gathered { echoes, results, here, upheld, struck, contested, ..Gathered::default() };
         }
         self.tick(now);
         Ok(record)
