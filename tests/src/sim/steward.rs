@@ -374,6 +374,25 @@ impl Sim {
         self.contributions.get(&(round, *member)).filter(|_| serves).map(|q| &**q)
     }
 
+    /// Has a verifier accuse the aggregators of all parts of a round; how many that are.
+    ///
+    /// # Panics
+    /// When the round is forgotten.
+    pub fn slander_parts(&mut self, watcher: usize, round: Round) -> usize {
+        let view = self.ledger().round(round).expect("a round that is remembered");
+        let parts = (0..view.parts().len() as u16).filter_map(|part| {
+            let signed = view.signed_result(Part(part))?;
+            let result = signed.verify(self.run).ok()?;
+            view.reduction(&result, signed).map(Evidence::Aggregation)
+        });
+        let accused: Vec<Evidence> = parts.collect();
+        let (count, accuser) = (accused.len(), self.watchers[watcher].identity.id());
+        for evidence in accused {
+            self.clock.after(5, 40, Event::Ask(accuser, Box::new(Request::Accuse(evidence))));
+        }
+        count
+    }
+
     /// Has a verifier say of everything that it is to audit in a round that it is wrong; how much that is.
     ///
     /// # Panics
