@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use e2e::cases;
-use e2e::sim::{Behaviour, Plan, Sim, cast};
+use e2e::sim::{Behaviour, Plan, Player, Sim, cast};
 use muster_core::ids::{Part, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::{Body, Outcome};
+use muster_node::rehearse::attack::Campaign;
 
 const HOUR: u64 = 3_600_000;
 
@@ -171,6 +172,45 @@ fn round_21_who_checks_every_second_round_is_waited_for_ever_more_rarely() {
     assert!((60_000..150_000).contains(&sim.now()), "four rounds wait at most, not eight: {}", sim.now());
 }
 
+/// An aggregator that signs its parts and shows their values to nobody returns whenever it may. Each time it costs one
+/// timer, and itself its seat; nobody else is charged for its silence, so that what comes afterwards is objected to.
+#[test]
+fn round_30_a_staller_marks_nobody_and_switches_no_objection_off() {
+    const FROM: Round = Round(9);
+    let inflate: muster_node::rehearse::attack::Attack = "inflate".parse().expect("an attack");
+    for seed in 90..94 {
+        let mut players = vec![Player::honest(); 4];
+        players.push(Player::behaving(Behaviour::HidesValues));
+        let campaign = Campaign { from: FROM, ..Campaign::default() };
+        players.push(Player::cheating(inflate.conduct(&campaign)));
+        let mut sim = Sim::new(Plan::new(seed, 24, players));
+        sim.run(HOUR);
+        assert_eq!(sim.ledger().stage(), Stage::Closed, "seed {seed}");
+        assert_eq!(sim.report().wrong_parts, [], "seed {seed}: no wrong part is sealed");
+        assert_eq!((banned(&sim), sim.stalling()), (vec![5], vec![]), "seed {seed}");
+        let staller = sim.ledger().member(&sim.id(4)).expect("a member");
+        assert!(staller.failures >= 3, "seed {seed}: it stalls in {} rounds", staller.failures);
+        for honest in 0..4 {
+            let member = sim.ledger().member(&sim.id(honest)).expect("a member");
+            assert_eq!((member.standing, member.failures), (Standing::Active, 0), "seed {seed}: {honest}");
+        }
+        // LEDGER-20: stalls in rounds 0, 1, 3, 7 and 15 at most, each of one timer.
+        assert!(sim.now() < 8 * 31_000, "seed {seed}: took {}", sim.now());
+    }
+}
+
+#[test]
+fn round_31_half_of_the_weight_that_never_checks_costs_time_and_not_the_run() {
+    let mut behaviours = [Behaviour::NeverChecks; 4];
+    (behaviours[0], behaviours[3]) = (Behaviour::Honest, Behaviour::Honest);
+    let sim = finish(95, 3, &behaviours);
+    // Each part of each round is reduced again: half of the weight might have objected.
+    assert_eq!(sim.report().inspections.len(), 3 * 4);
+    assert!(sim.report().inspections.iter().all(|(_, right)| *right));
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+    assert!(sim.now() < 3 * 35_000, "one timer a round: {}", sim.now());
+}
+
 #[test]
 fn round_22_two_results_of_an_aggregator_have_the_part_reduced_again() {
     let mut behaviours = [Behaviour::Honest; 4];
@@ -327,6 +367,27 @@ fn audit_23_two_that_agree_on_a_block_nobody_objects_to_are_both_banned_when_it_
         together += report.wrong_parts.len();
     }
     assert!(together > 0, "no seed has both on one part");
+}
+
+/// A verifier accuses the aggregators of twelve right parts: without a drawn block none is reduced again, and else one is.
+#[test]
+fn audit_28_false_accusations_of_parts_are_refused_or_cost_their_author_its_hearing() {
+    let never: fn(&mut Manifest) = |manifest| manifest.audit.blocks_ppm = 0;
+    let always: fn(&mut Manifest) = |manifest| manifest.audit.blocks_ppm = 1_000_000;
+    for (change, examined) in [(never, 0), (always, 1)] {
+        let plan = Plan { verifiers: 1, share_ppm: 0, ..Plan::behaving(80, 8, &[Behaviour::Honest; 4]) };
+        let mut sim = Sim::new(Plan { change, ..plan });
+        while sim.ledger().next_round() < Round(4) {
+            sim.run(sim.now() + 100);
+        }
+        let accused: usize = (1..4).map(|round| sim.slander_parts(0, Round(round))).sum();
+        assert_eq!(accused, 12);
+        sim.run(HOUR);
+        assert_eq!((sim.ledger().stage(), sim.report().dismissed), (Stage::Closed, examined));
+        assert!(banned(&sim).is_empty());
+        // Those that were dropped, or refused, do not hold up the end of the run.
+        assert!(sim.now() < 8 * 5_000, "took {}", sim.now());
+    }
 }
 
 #[test]

@@ -187,8 +187,11 @@ impl World {
                 StewardEffect::GoBack(_) => panic!("this run never goes back"),
                 StewardEffect::Halt(why) => panic!("{why}"),
                 StewardEffect::Post(notice) => self.board.push(notice),
-                StewardEffect::Prefetch(_)
-                | StewardEffect::KeepEvidence(..)
+                // What is here and cannot be applied after all: [`Event::Applied`].
+                StewardEffect::Prefetch(result, _) => {
+                    self.machine.handle(now, StewardInput::Obtained(result, true))
+                }
+                StewardEffect::KeepEvidence(..)
                 | StewardEffect::Archive
                 | StewardEffect::Tell(_) => {}
             }

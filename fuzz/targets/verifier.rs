@@ -11,7 +11,7 @@ use muster_core::audit::docket::Docket;
 use muster_core::audit::{Judgement, claim};
 use muster_core::codec::List;
 use muster_core::coins::CoinTree;
-use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::lock::lock;
 use muster_core::messages::audit::{
@@ -339,7 +339,8 @@ impl World {
     fn fetched(&mut self, place: usize, there: bool) {
         if !self.fetching.is_empty() {
             let key = self.fetching.remove(place % self.fetching.len());
-            self.hand(VerifierInput::Fetched(key, there.then(|| Arc::new(vec![0; 4]))));
+            let found = there.then(|| Arc::new(vec![0; 4])).ok_or_else(|| vec![Part(0)]);
+            self.hand(VerifierInput::Fetched(key, found));
         }
     }
 

@@ -322,6 +322,7 @@ impl Sim {
             Event::Inspect(accusation, matter) => self.inspect(accusation, &matter),
             Event::Exhibit(owed) => self.exhibit(owed),
             Event::Measure(convict) => self.measured(convict),
+            Event::Unavailable(result) => self.hand(StewardInput::Obtained(result, false)),
             Event::Applied => self.apply(),
             Event::Gone(member) => self.hand(StewardInput::Connected(member, false)),
             Event::Back(member) => self.hand(StewardInput::Connected(member, true)),

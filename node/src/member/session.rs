@@ -197,6 +197,7 @@ impl Session {
             failed,
             began: Instant::now(),
             bringing: Bringing::default(),
+            comparing: Vec::new(),
             evidence: Arc::default(),
             row: None,
             announced: None,

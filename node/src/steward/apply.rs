@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_core::ids::{Block, Part, Round, ShardId};
+use muster_core::ids::{Block, MemberId, Part, Round, ShardId};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
@@ -16,6 +16,10 @@ use tokio::time::timeout;
 
 use super::court::Court;
 use crate::exit::{Failure, Outcome};
+
+/// Tries to fetch values whose holders refuse, and the pause between two.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(700);
 
 /// The values of a round on their way into the state.
 pub(super) struct Applying {
@@ -45,9 +49,7 @@ impl Applying {
         let wanted = sealed.iter().flatten().filter_map(|signed| {
             let result = signed.verify(ledger.run()).ok()?;
             let author = result.author();
-            // Where the author does not show the values, the other aggregator of the part may.
-            let others = view.reducers(result.part, result.attempt).filter(|other| *other != author);
-            WantedValues::of(ledger, result.into_inner(), std::iter::once(author).chain(others))
+            wanted_values(ledger, result.into_inner(), author)
         });
         let shards = view.open_shards(ledger.layout());
         let (round, steps, wanted) = (view.round(), view.shard_steps(), wanted.collect());
@@ -114,21 +116,15 @@ impl Applying {
         last.clone()
     }
 
-    /// Fetches the values of all parts at once; returns the parts that are unavailable. An aggregator has as long to show
-    /// the values of a part as it had to sign their digest.
+    /// Fetches the values of all parts at once; returns the parts that are unavailable. They are here already, but for those
+    /// that a restart or later rounds have dropped.
     async fn fetch(&self) -> Vec<Part> {
         let mut tasks = JoinSet::new();
-        let least = Duration::from_millis(self.court.manifest.timers.result.into());
         for wanted in self.wanted.iter().cloned() {
             let (court, results) = (self.court.clone(), self.results.clone());
             tasks.spawn(async move {
-                // At least as long as the bytes take on a slow line.
-                let limit = least.max(patience(&court.layout, &wanted.blocks));
-                let fetched = timeout(limit, results.fetch(&court.peers, &wanted)).await;
-                let PartResult { round, part, .. } = wanted.result;
-                let unavailable = fetched.unwrap_or(Err(PeerError::Late)).err()?;
-                tracing::warn!("part {part} of round {round} is unavailable: {unavailable}");
-                Some(part)
+                let are_here = obtain(&court, &results, &wanted).await;
+                (!are_here).then_some(wanted.result.part)
             });
         }
         let mut missing = Vec::new();
@@ -143,6 +139,40 @@ impl Applying {
         // What is not here was reported as missing by `fetch`.
         values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
     }
+}
+
+/// The values of a result of a round that is remembered, and who may have them; `None` when it names no part of the round.
+pub(super) fn wanted_values(ledger: &Ledger, result: PartResult, author: MemberId) -> Option<WantedValues> {
+    let view = ledger.round(result.round)?;
+    // Where the author does not show the values, the other aggregator of the part may.
+    let others = view.reducers(result.part, result.attempt).filter(|other| *other != author);
+    let holders: Vec<MemberId> = std::iter::once(author).chain(others).collect();
+    WantedValues::of(ledger, result, holders.into_iter())
+}
+
+/// Fetches the values of a result; whether they came. An aggregator has as long to show the values of a part as it had to
+/// sign their digest, and at least as long as the bytes take on a slow line (ROUND-7).
+pub(super) async fn obtain(court: &Court, results: &Results, wanted: &WantedValues) -> bool {
+    let least = Duration::from_millis(court.manifest.timers.result.into());
+    let limit = least.max(patience(&court.layout, &wanted.blocks));
+    let PartResult { round, part, .. } = wanted.result;
+    let fetched = async {
+        let mut tries = 0;
+        loop {
+            let Err(unavailable) = results.fetch(&court.peers, wanted).await else { return Ok(()) };
+            tries += 1;
+            // One that refuses the connection is not waited for as long as one that is slow.
+            if tries == TRIES {
+                return Err(unavailable);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let fetched = timeout(limit, fetched).await.unwrap_or(Err(PeerError::Late));
+    if let Err(unavailable) = &fetched {
+        tracing::warn!("part {part} of round {round} is unavailable: {unavailable}");
+    }
+    fetched.is_ok()
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ impl Court {
             let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
             self.shelf.save(round, &member, part.0, &data).map_err(|error| error.to_string())
         };
-        wanted.fetch(&self.peers, &self.layout, &kept, shelve).await
+        let fetched = wanted.fetch(&self.peers, &self.layout, &kept, shelve).await;
+        fetched.map_err(|unavailable| unavailable.why)
     }
 
     /// Fetches a contribution whose blocks stay here until their round is forgotten (TOL-12), and no longer: a verifier that

@@ -18,7 +18,7 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{InputQuery, PutBlocks, Response};
 use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed};
-use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues};
+use muster_replica::{Gossiping, HeldState, Results, WantedContribution};
 use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
@@ -29,7 +29,7 @@ use muster_store::journal::Journal;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::apply::Applying;
+use super::apply::{Applying, obtain, wanted_values};
 use super::asks::{Ask, Asks};
 use super::board::Board;
 use super::clock::Clock;
@@ -252,7 +252,7 @@ impl StewardDriver {
                 self.report.reached("results");
                 self.apply(&results);
             }
-            StewardEffect::Prefetch(result) => self.prefetch(&result),
+            StewardEffect::Prefetch(result, author) => self.prefetch(*result, author),
             StewardEffect::Hear(accusation, matter) => {
                 self.hear(*accusation, *matter, PATIENCE, |accusation, ruling| {
                     StewardInput::Heard(Box::new(accusation), Box::new(ruling))
@@ -378,19 +378,17 @@ impl StewardDriver {
         });
     }
 
-    /// Fetches a part's values while contributors look at them.
-    fn prefetch(&self, signed: &Signed<PartResult>) {
+    /// Fetches a part's values while contributors look at them, and says whether they came in time.
+    fn prefetch(&self, result: PartResult, author: MemberId) {
         let ledger = self.machine.ledger();
-        let Ok(result) = signed.verify(ledger.run()) else { return };
-        let author = result.author();
-        let wanted = WantedValues::of(ledger, result.into_inner(), std::iter::once(author));
-        let Some(wanted) = wanted.filter(|wanted| !wanted.holders.is_empty()) else { return };
-        let (results, court) = (self.results.clone(), self.court.clone());
+        let wanted = wanted_values(ledger, result.clone(), author);
+        let (results, court, sender) = (self.results.clone(), self.court.clone(), self.sender.clone());
         self.tasks.spawn(async move {
-            if let Err(error) = results.fetch(&court.peers, &wanted).await {
-                let PartResult { round, part, .. } = wanted.result;
-                tracing::debug!("part {part} of round {round} is not there yet: {error}");
-            }
+            let are_here = match wanted {
+                Some(wanted) => obtain(&court, &results, &wanted).await,
+                None => false,
+            };
+            let _ = sender.send(Inbound::Input(StewardInput::Obtained(Box::new(result), are_here))).await;
         });
     }
 

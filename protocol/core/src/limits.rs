@@ -4,6 +4,12 @@
 pub const MESSAGE_BYTES: usize = 4 << 20;
 /// Longest request of whoever is no member, in bytes: a call about the longest text
 pub const STRANGER_BYTES: usize = 320 << 10;
+/// Milliseconds after which a holder that has shown nothing is late, before the bytes are counted.
+pub const SOON: u64 = 3_000;
+/// Bytes a second that a slow line carries: a holder of so many bytes more is late so much later.
+pub const SLOWEST: u64 = 1 << 20;
+/// Holders of a contribution that are waited for, one after the other.
+pub const HOLDERS: u64 = 4;
 /// Longest Noise frame, in bytes, tag included.
 pub const FRAME_BYTES: usize = 65_535;
 /// Frames that one direction of a channel carries before the channel is replaced: AES-GCM stays far below its bound.

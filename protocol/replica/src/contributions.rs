@@ -29,6 +29,15 @@ pub struct WantedContribution {
     pub parts: Vec<HeldBlocks>,
 }
 
+/// Why a contribution is not whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The part that nobody shows, where that is why.
+    pub part: Option<Part>,
+    /// Why, in words.
+    pub why: String,
+}
+
 impl WantedContribution {
     /// A frozen contribution of a round that is remembered.
     pub fn of(ledger: &Ledger, round: Round, member: MemberId) -> Option<Self> {
@@ -56,14 +65,15 @@ impl WantedContribution {
     /// proved, all parts at once. `fetched` is told of each part that came.
     ///
     /// # Errors
-    /// Why a part is unavailable, or what `fetched` says.
+    /// The first part that is unavailable, and why; or what `fetched` says.
     pub async fn fetch(
         &self,
         peers: &Peers,
         layout: &Layout,
         kept: &[BlockData],
         mut fetched: impl FnMut(Part, &[(BlockData, Vec<i32>)]) -> Result<(), String>,
-    ) -> Result<Vec<i32>, String> {
+    ) -> Result<Vec<i32>, Unavailable> {
+        let other = |why: String| Unavailable { part: None, why };
         let mut assembly = Assembly::new(layout, self.name.root);
         for data in kept {
             // A block that was damaged here is fetched.
@@ -80,11 +90,11 @@ impl WantedContribution {
             }
         }
         while let Some(done) = tasks.join_next().await {
-            let (part, found) = done.map_err(|error| error.to_string())?;
-            let found = found.map_err(|error| error.to_string())?;
-            fetched(part, &found)?;
+            let (part, found) = done.map_err(|error| other(error.to_string()))?;
+            let found = found.map_err(|error| Unavailable { part: Some(part), why: error.to_string() })?;
+            fetched(part, &found).map_err(other)?;
             found.iter().for_each(|(data, integers)| assembly.put(data.block, integers));
         }
-        assembly.whole().ok_or_else(|| "a block is in none of its parts".to_owned())
+        assembly.whole().ok_or_else(|| other("a block is in none of its parts".to_owned()))
     }
 }

@@ -29,7 +29,7 @@ mod stopwatch;
 mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger};
-pub use contributions::{HeldBlocks, WantedContribution};
+pub use contributions::{HeldBlocks, Unavailable, WantedContribution};
 pub use crew::{Crew, leaf_windows};
 pub use evidence::{Unkept, evidence_words, keep_evidence};
 pub use follower::{FollowError, Follower, NoticeListener};

@@ -13,6 +13,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
+use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
 use muster_net::endpoint::Endpoint;
@@ -23,8 +24,8 @@ use tokio::time::timeout;
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long a contact has for blocks before the next one is asked as well, and how many bytes more a second.
-const SOON: Duration = Duration::from_secs(3);
-const SLOWEST: u64 = 1 << 20;
+const SOON: Duration = Duration::from_millis(limits::SOON);
+const SLOWEST: u64 = limits::SLOWEST;
 /// How many times as long it has until it is given up.
 const AT_LAST: u32 = 10;
 /// How long whoever took longer is asked after the others. A good answer meanwhile ends it no sooner: who stalls may choose

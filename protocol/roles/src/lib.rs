@@ -8,3 +8,5 @@ pub mod keeper;
 pub mod node;
 pub mod steward;
 pub mod verifier;
+
+mod setback;

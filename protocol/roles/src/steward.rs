@@ -96,6 +96,8 @@ pub enum StewardInput {
     DeliveryChecked(Question, Box<Result<ShownDelivery, Reject>>),
     /// Blocks were read and given, or could not be.
     Served(Question),
+    /// The values of a prefetched result are here, or unavailable.
+    Obtained(Box<PartResult>, bool),
     /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
     Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
     /// The states that a Rewind can go back to, after one.
@@ -138,8 +140,8 @@ pub enum StewardEffect {
     Read(Question, InputQuery, Wanted),
     /// Fetch the values of these results and apply them: [`StewardInput::Applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
-    /// The values of this result will be wanted soon.
-    Prefetch(Signed<PartResult>),
+    /// Fetch the values of this result, for as long as ROUND-7 has it: [`StewardInput::Obtained`].
+    Prefetch(Box<PartResult>, MemberId),
     /// Examine: [`StewardInput::Heard`].
     Hear(Box<Allegation>, Box<Matter>),
     /// Reduce a part again, in as long as its timer says: [`StewardInput::Inspected`].
@@ -366,6 +368,9 @@ impl Steward {
             StewardInput::Stored(question, stored) => self.stored(question, stored),
             StewardInput::DeliveryChecked(question, shown) => self.delivery_checked(question, *shown),
             StewardInput::Served(question) => self.conductor.paid(self.now, question.0),
+            StewardInput::Obtained(result, are_here) => {
+                self.conductor.obtained(self.now, &result, are_here);
+            }
             StewardInput::Applied(applied, states) => {
                 (self.applying, self.states) = (false, states);
                 self.conductor.applied(self.now, applied);

@@ -35,7 +35,7 @@ use coins::Coins;
 use fetches::{Fetches, wants};
 use parts::{DrawnBlocks, Parts, Seen};
 
-pub use fetches::Integers;
+pub use fetches::{Found, Integers};
 
 /// Milliseconds for which an accusation is left alone before it is repeated.
 const REMINDER: u64 = 20_000;
@@ -91,8 +91,8 @@ pub enum VerifierInput<'a> {
     Worked(Box<Work>, Done),
     /// The state that the work needs is not at hand any more, and these are: it waits.
     Lacking(Box<Work>, BTreeSet<Digest>),
-    /// The integers of a contribution, each proved against its commitment.
-    Fetched(Key, Integers),
+    /// The integers of a contribution, each proved against its commitment, or the parts that nobody shows.
+    Fetched(Key, Found),
     /// What a look at drawn blocks gave.
     Looked(Box<DrawnBlocks>, Seen),
     /// A whole part was reduced again.
@@ -266,8 +266,8 @@ impl Verifier {
             VerifierInput::Told(message, answer) => self.told(&message, answer),
             VerifierInput::Worked(work, done) => self.worked(&work, done),
             VerifierInput::Lacking(work, states) => self.lacking(&work, states),
-            VerifierInput::Fetched(key, q) => {
-                self.fetches.end(key, q, self.profile);
+            VerifierInput::Fetched(key, found) => {
+                self.fetches.end(key, found, self.profile);
                 self.stirred = true;
             }
             VerifierInput::Looked(drawn, seen) => self.looked(drawn, seen),

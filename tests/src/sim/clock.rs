@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use muster_core::hash::below;
 use muster_core::ids::MemberId;
+use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::OwedContribution;
@@ -35,6 +36,8 @@ pub(super) enum Event {
     Exhibit(OwedContribution),
     /// The steward has looked into a convict's past.
     Measure(MemberId),
+    /// Nobody has shown the steward the values of a result.
+    Unavailable(Box<PartResult>),
     /// The steward has applied a round's results.
     Applied,
     /// The steward notices that a channel is closed.
@@ -58,7 +61,12 @@ impl Event {
     fn is_work(&self) -> bool {
         matches!(
             self,
-            Self::Applied | Self::Hear(..) | Self::Inspect(..) | Self::Exhibit(_) | Self::Measure(_)
+            Self::Applied
+                | Self::Unavailable(_)
+                | Self::Hear(..)
+                | Self::Inspect(..)
+                | Self::Exhibit(_)
+                | Self::Measure(_)
         )
     }
 

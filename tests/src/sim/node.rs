@@ -248,8 +248,14 @@ impl Sim {
                 digests.map(|digests| NodeInput::Reduced(task, digests))
             }
             NodeEffect::Compare(check) if !node.is_silent_on(check.round) => {
+                // ROUND-20: of what is unavailable nothing can be said, and that keeps nobody from saying the rest.
+                let is_here = |(part, digest): &(Part, Digest)| {
+                    self.reduced.contains_key(&(check.round, *part, *digest))
+                };
+                let parts: Vec<_> = check.parts.iter().copied().filter(is_here).collect();
+                let check = Check { parts, ..check };
                 let objections = self.objections(number, &check);
-                Some(NodeInput::Compared(check, objections))
+                (!check.parts.is_empty()).then_some(NodeInput::Compared(check, objections))
             }
             NodeEffect::MakeRows(request) => self.rows(number, request),
             NodeEffect::Recall(promise) => Some(self.recalled(promise)),
@@ -310,7 +316,7 @@ impl Sim {
         let ledger = node.machine.ledger();
         let stubborn = matches!(
             node.player.behaviour,
-            Behaviour::Overclaims | Behaviour::Stalls | Behaviour::StallsParts
+            Behaviour::Overclaims | Behaviour::Stalls | Behaviour::StallsParts | Behaviour::HidesValues
         ) || !node.player.conduct.echoes(ledger.next_round());
         stubborn || !self.plan.tempers.is_empty() || ledger.stage() == Stage::Gathering
     }
@@ -455,7 +461,9 @@ impl Sim {
                 let blocks = reduced.values.iter().zip(&right.values).filter(|(said, is)| said != is);
                 self.distorted.insert(digest, blocks.count());
             }
-            self.reduced.insert((round, part, digest), reduced.values);
+            if !self.nodes[number].is(Behaviour::HidesValues) {
+                self.reduced.insert((round, part, digest), reduced.values);
+            }
             said.push(digest);
         }
         Some(said)

@@ -48,6 +48,8 @@ pub enum Behaviour {
     Stalls,
     /// As [`Self::NeverReduces`], and returns whenever it is away.
     StallsParts,
+    /// Signs what it reduces, shows the values to nobody, and returns whenever it is away.
+    HidesValues,
 }
 
 /// How reliably somebody says what it has to say in audits.

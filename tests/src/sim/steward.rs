@@ -10,6 +10,7 @@ use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Finding, FindingKind, Recomputation};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::Update;
@@ -176,9 +177,20 @@ impl Sim {
             StewardEffect::Read(question, ..) => {
                 self.machine.handle(self.clock.now() - self.began, StewardInput::Served(question));
             }
+            StewardEffect::Prefetch(result, _) => self.prefetch(*result),
             // Blocks that are where they are wanted.
-            StewardEffect::Store(..) | StewardEffect::Prefetch(_) | StewardEffect::Archive => {}
+            StewardEffect::Store(..) | StewardEffect::Archive => {}
         }
+    }
+
+    /// Values are here at once, or nobody shows them for as long as the steward waits.
+    fn prefetch(&mut self, result: PartResult) {
+        let now = self.clock.now();
+        if self.reduced.contains_key(&(result.round, result.part, result.digest)) {
+            return self.machine.handle(now - self.began, StewardInput::Obtained(Box::new(result), true));
+        }
+        let timer = u64::from(self.manifest.timers.result);
+        self.clock.at(now + timer, Event::Unavailable(Box::new(result)));
     }
 
     /// A record is sealed.
@@ -420,6 +432,25 @@ impl Sim {
         let author = self.nodes.iter().find(|node| node.identity.id() == *member);
         let serves = author.is_none_or(|node| node.player.conduct.serves(round, steward));
         self.contributions.get(&(round, *member)).filter(|_| serves).map(|q| &**q)
+    }
+
+    /// Has a verifier accuse the aggregators of all parts of a round; how many that are.
+    ///
+    /// # Panics
+    /// When the round is forgotten.
+    pub fn slander_parts(&mut self, watcher: usize, round: Round) -> usize {
+        let view = self.ledger().round(round).expect("a round that is remembered");
+        let parts = (0..view.parts().len() as u16).filter_map(|part| {
+            let signed = view.signed_result(Part(part))?;
+            let result = signed.verify(self.run).ok()?;
+            view.reduction(&result, signed).map(Evidence::Aggregation)
+        });
+        let accused: Vec<Evidence> = parts.collect();
+        let (count, accuser) = (accused.len(), self.watchers[watcher].identity.id());
+        for evidence in accused {
+            self.clock.after(5, 40, Event::Ask(accuser, Box::new(Request::Accuse(evidence))));
+        }
+        count
     }
 
     /// Has a verifier say of everything that it is to audit in a round that it is wrong; how much that is.

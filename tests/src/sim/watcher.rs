@@ -202,7 +202,9 @@ impl Sim {
             }
             VerifierEffect::Fetch(subject) => {
                 let q = self.to_be_had(subject.commit.round, &subject.author, false);
-                Some(VerifierInput::Fetched(subject.key(), q.map(|q| Arc::new(q.clone()))))
+                let lacking = || subject.sources.iter().map(|source| source.part).collect();
+                let found = q.map(|q| Arc::new(q.clone())).ok_or_else(lacking);
+                Some(VerifierInput::Fetched(subject.key(), found))
             }
             VerifierEffect::Look(drawn) => {
                 let seen = if self.watchers[number].friend { Seen::Right } else { self.look_at(&drawn) };

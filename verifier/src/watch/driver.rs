@@ -162,8 +162,8 @@ impl VerifierDriver {
             VerifierEffect::Fetch(subject) => {
                 let wanted = FetchPlan::of(subject, &self.contacts, &tools.session.target.steward);
                 self.tasks.spawn(async move {
-                    let q = tools.fetch_in_time(&wanted).await.map(Arc::new);
-                    Ok(VerifierInput::Fetched(wanted.subject.key(), q))
+                    let found = tools.fetch_in_time(&wanted).await.map(Arc::new);
+                    Ok(VerifierInput::Fetched(wanted.subject.key(), found))
                 });
             }
             VerifierEffect::Look(drawn) => {

@@ -1,19 +1,20 @@
 //! What is fetched of members: contributions, and what drawn blocks are reduced from.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::audit::Judgement;
-use muster_core::ids::Block;
+use muster_core::audit::roster::fetch_patience;
+use muster_core::ids::{Block, Part};
 use muster_core::lock::lock;
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Reduction;
 use muster_core::messages::wire::BlockData;
 use muster_replica::exit::Failure;
 use muster_replica::{
-    CommittedContribution, Contact, HeldBlocks, InputSources, PartInputs, WantedContribution, WantedValues,
-    patience,
+    CommittedContribution, Contact, HeldBlocks, InputSources, PartInputs, Unavailable, WantedContribution,
+    WantedValues, patience,
 };
 use muster_roles::verifier::audits::Subject;
 use muster_roles::verifier::parts::{DrawnBlocks, Seen};
@@ -23,8 +24,7 @@ use tracing::info;
 use super::tools::{Contacts, Tools};
 use crate::parts;
 
-/// Holders of something that may each let this verifier wait before it does without: all leaves stand for a contribution, and
-/// other drawn blocks come first.
+/// Holders of a part that may each let this verifier wait before it does without: other drawn blocks come first.
 const HOLDERS: u32 = 2;
 
 /// A contribution to be fetched, and where it can be had.
@@ -64,34 +64,46 @@ impl Inspected {
 }
 
 impl Tools {
-    /// The committed integers. In `exact` nobody waits for them any longer than it takes to have them of somebody else: the
-    /// leaves, all recomputed, stand for them.
-    pub(super) async fn fetch_in_time(&self, plan: &FetchPlan) -> Option<Vec<i32>> {
-        let manifest = &self.session.manifest;
-        if manifest.profile != Profile::Exact {
-            return self.fetch(&plan.wanted).await;
+    /// The committed integers, or the parts that nobody shows. In `exact` nobody waits for them any longer than DUTY-4 leaves
+    /// time for: the leaves, all recomputed, stand for them.
+    pub(super) async fn fetch_in_time(&self, plan: &FetchPlan) -> Result<Vec<i32>, Vec<Part>> {
+        let came = Mutex::new(BTreeSet::new());
+        let fetch = self.fetch(&plan.wanted, &came);
+        let fetched = if self.session.manifest.profile == Profile::Exact {
+            timeout(Duration::from_millis(fetch_patience(&self.layout)), fetch).await
+        } else {
+            Ok(fetch.await)
+        };
+        match fetched {
+            Ok(Ok(q)) => Ok(q),
+            Ok(Err(Unavailable { part: Some(part), .. })) => Err(vec![part]),
+            // Nobody in particular is late: all that has not come is.
+            Ok(Err(_)) | Err(_) => {
+                let came = lock(&came);
+                let parts = plan.wanted.parts.iter().map(|held| held.part);
+                Err(parts.filter(|part| !came.contains(part)).collect())
+            }
         }
-        let blocks: Vec<Block> = plan.wanted.parts.iter().flat_map(|part| &part.blocks).copied().collect();
-        // The verdict has its own clock (DUTY-4), and all leaves take time, too.
-        let most = Duration::from_millis(manifest.timers.audit.into()) / 2;
-        let limit = (HOLDERS * patience(&self.layout, &blocks)).min(most);
-        timeout(limit, self.fetch(&plan.wanted)).await.ok().flatten()
     }
 
-    /// The committed integers, every chunk proved; `None` when a part is unavailable.
-    async fn fetch(&self, wanted: &WantedContribution) -> Option<Vec<i32>> {
-        let came = |_, found: &[(BlockData, Vec<i32>)]| {
+    /// The committed integers, every chunk proved. `came` has the parts that came.
+    async fn fetch(
+        &self,
+        wanted: &WantedContribution,
+        came: &Mutex<BTreeSet<Part>>,
+    ) -> Result<Vec<i32>, Unavailable> {
+        let took = |part, found: &[(BlockData, Vec<i32>)]| {
             lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
+            lock(came).insert(part);
             Ok(())
         };
-        let fetched = wanted.fetch(&self.session.peers, &self.layout, &[], came).await;
-        let unavailable = |why: &String| {
+        let fetched = wanted.fetch(&self.session.peers, &self.layout, &[], took).await;
+        fetched.inspect_err(|Unavailable { why, .. }| {
             let CommittedContribution { round, member, .. } = wanted.name;
             info!(
                 "round {round}: the contribution of {member} is unavailable ({why}); its leaves are recomputed"
             );
-        };
-        fetched.inspect_err(unavailable).ok()
+        })
     }
 
     /// The values that were applied, from what this replica fetched, else from the aggregator or the steward.

@@ -135,7 +135,7 @@ fn one_that_hunts_a_member_and_leaves_the_others_out_is_idle() {
     assert!(world.docket.post(0, &world.ledger, &Notice::Request(again)).is_err());
     world.run_all(&mut all[1..]);
     assert!(world.docket.idles(0, &world.ledger).is_empty());
-    let idles = world.docket.idles(1000, &world.ledger);
+    let idles = world.docket.idles(2000, &world.ledger);
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
     idles.into_iter().for_each(|body| world.seal_to(&mut all, body));
     world.run_all(&mut all[1..]);

@@ -39,9 +39,9 @@ fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
     world.run_all(&mut all);
     assert!(world.requests().is_empty(), "nothing is the second one's to inspect");
     assert!(world.docket.idles(0, &world.ledger).is_empty());
-    assert!(world.docket.idles(999, &world.ledger).is_empty());
+    assert!(world.docket.idles(1999, &world.ledger).is_empty());
     // DUTY-2, DUTY-4: whoever shows no coin is idle, though nothing else is known to be due from it.
-    let idles = world.docket.idles(1000, &world.ledger);
+    let idles = world.docket.idles(2000, &world.ledger);
     let body = Body::Idle(Idle { verifier: member(21), round: Round(0) });
     assert_eq!(idles, std::slice::from_ref(&body));
     world.seal_to(&mut all, body.clone());
@@ -75,10 +75,10 @@ fn one_that_was_idle_owes_nothing_twice() {
     };
     show(&mut world, 22, 0);
     assert!(world.docket.idles(0, &world.ledger).is_empty());
-    let idles = world.docket.idles(1000, &world.ledger);
+    let idles = world.docket.idles(2000, &world.ledger);
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
     world.seal(idles[0].clone());
-    assert!(world.docket.idles(1000, &world.ledger).is_empty());
+    assert!(world.docket.idles(2000, &world.ledger).is_empty());
     let back = Return { height: world.ledger.height(), addresses: Default::default() };
     world.seal(Body::Return(id(21).sign(world.run, &back)));
     let mut exact = Exact::new(1, None).unwrap();
@@ -86,14 +86,14 @@ fn one_that_was_idle_owes_nothing_twice() {
     for round in 1..=3 {
         world.train(&mut exact);
         [21, 22].iter().for_each(|number| show(&mut world, *number, round));
-        assert!(world.docket.idles(1000, &world.ledger).is_empty(), "it has done all that is its own");
+        assert!(world.docket.idles(2000, &world.ledger).is_empty(), "it has done all that is its own");
     }
     assert_eq!(world.docket.counts()[&member(21)].overdue, 1);
     // What it leaves undone after its return counts.
     world.train(&mut exact);
     show(&mut world, 22, 4);
-    assert!(world.docket.idles(1000, &world.ledger).is_empty());
-    let idles = world.docket.idles(2000, &world.ledger);
+    assert!(world.docket.idles(2000, &world.ledger).is_empty());
+    let idles = world.docket.idles(4000, &world.ledger);
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(4) })]);
     assert_eq!(world.docket.counts()[&member(21)].overdue, 2);
 }
@@ -113,12 +113,12 @@ fn one_that_stops_half_way_is_idle_and_the_member_is_not_silent() {
         world.docket.silences(5000, &world.ledger).is_empty(),
         "the tables are sealed: it is nobody's silence"
     );
-    let idles = world.docket.idles(1000, &world.ledger);
+    let idles = world.docket.idles(2000, &world.ledger);
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
     for body in idles {
         world.seal_to(&mut all, body);
     }
-    world.docket.idles(1000, &world.ledger);
+    world.docket.idles(2000, &world.ledger);
     let mut open = world.docket.open_cases(&world.ledger);
     let of_the_other = |case: OpenCase| case.verifier == member(22) && case.waits_for == WaitsFor::Verifier;
     assert!(open.all(of_the_other), "its audits are void, and due from the other one");
@@ -244,7 +244,7 @@ fn a_verdict_may_take_as_long_as_all_leaves() {
     assert!(world.verdicts().is_empty() && world.docket.idles(0, &world.ledger).is_empty());
     let (audit, commit) = (world.manifest.timers.audit, world.manifest.timers.commit);
     // Once by itself, and once more for a second opinion.
-    let patience = u64::from(audit) + 2 * u64::from(commit);
+    let patience = u64::from(audit) + 3 * u64::from(commit);
     assert!(world.docket.idles(patience - 1, &world.ledger).is_empty());
     let idles = world.docket.idles(patience, &world.ledger);
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
@@ -272,7 +272,7 @@ fn who_has_much_to_compute_has_time_for_all_of_it() {
         world.step(&mut audits).unwrap();
     }
     let timers = world.manifest.timers.clone();
-    let patience = u64::from(timers.final_audit) + 3 * u64::from(timers.commit);
+    let patience = u64::from(timers.final_audit) + 4 * u64::from(timers.commit);
     assert!(world.docket.idles(patience - 1, &world.ledger).is_empty(), "one of two is done");
     assert_eq!(world.docket.idles(patience, &world.ledger).len(), 1);
 }
@@ -297,7 +297,7 @@ fn who_returns_without_an_answer_has_no_second_turn() {
     audits.take(&world.ledger, &[]).unwrap();
     assert!(audits.works(&|_| true).any(|work| matches!(work.kind, WorkKind::Everything)));
     let timers = &world.manifest.timers;
-    let patience = u64::from(timers.audit) + 2 * u64::from(timers.commit);
+    let patience = u64::from(timers.audit) + 3 * u64::from(timers.commit);
     assert!(world.docket.idles(1000 + patience - 1, &world.ledger).is_empty());
     let [Body::Idle(idle)] = &world.docket.idles(1000 + patience, &world.ledger)[..] else { panic!() };
     assert_eq!((idle.verifier, idle.round), (member(21), Round(0)));
@@ -367,7 +367,7 @@ fn a_refused_request_is_made_again_once_it_is_due() {
 fn what_is_wrong_is_heard_of_one_that_was_replaced() {
     let mut world = shared([Conduct::Honest, Conduct::FlipsLeaves], true);
     world.docket.idles(0, &world.ledger);
-    for body in world.docket.idles(1000, &world.ledger) {
+    for body in world.docket.idles(2000, &world.ledger) {
         world.seal_to(&mut [], body);
     }
     assert_eq!(world.ledger.member(&member(21)).unwrap().standing, Standing::Away);
@@ -404,7 +404,7 @@ fn what_an_idle_verifier_has_passed_is_owed_by_nobody_after_a_restart() {
     }
     assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)));
     world.run_all(&mut all);
-    assert!(world.docket.idles(1000, &world.ledger).is_empty());
+    assert!(world.docket.idles(2000, &world.ledger).is_empty());
     assert!(world.docket.idles(1_000_000, &world.ledger).is_empty());
 }
 

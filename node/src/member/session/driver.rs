@@ -24,6 +24,7 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
 
 use super::audit::dawdle;
 use super::disk;
@@ -74,6 +75,8 @@ pub(super) struct NodeDriver {
     pub(super) failed: mpsc::Sender<StoreError>,
     pub(super) began: Instant,
     pub(super) bringing: Bringing,
+    /// Comparisons of results that wait for values.
+    pub(super) comparing: Vec<(Round, AbortHandle)>,
     /// Where the evidence for this member's ban is, in words, once the steward was asked.
     pub(super) evidence: Arc<OnceLock<String>>,
     /// The row that the volunteer was told of.
@@ -304,13 +307,26 @@ impl NodeDriver {
         self.spawn(async move { Some(NodeInput::Reduced(task, reduced.await)) });
     }
 
-    fn compare(&self, check: Check) {
+    fn compare(&mut self, check: Check) {
         let Some(contribution) = self.contribution(check.round) else { return };
         let ledger = self.machine.ledger().clone();
-        let compared = compare_results(self.shared.clone(), ledger, contribution, check);
-        self.spawn(async move {
-            compared.await.map(|(check, objections)| NodeInput::Compared(check, objections))
+        // A round that is over needs no words, and its contribution is as large as the model.
+        self.comparing.retain(|(round, task)| {
+            let goes_on = *round >= check.round;
+            if !goes_on {
+                task.abort();
+            }
+            goes_on
         });
+        let (round, sender) = (check.round, self.sender.clone());
+        let said = move |(check, objections)| {
+            let sender = sender.clone();
+            async move {
+                let _ = sender.send(Completion::Input(NodeInput::Compared(check, objections))).await;
+            }
+        };
+        let task = tokio::spawn(compare_results(self.shared.clone(), ledger, contribution, check, said));
+        self.comparing.push((round, task.abort_handle()));
     }
 
     fn open(&self, round: Round, opening: TableOpening) {

@@ -16,6 +16,7 @@ use case::{Case, Turn, Word};
 use charges::Charge;
 
 use super::roster::{Counts, Roster, Step};
+use crate::coins::Coin;
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round};
 use crate::ledger::{Ledger, RoundView, Standing};
@@ -159,6 +160,11 @@ impl Docket {
     pub fn timeout(&self, ledger: &Ledger) -> Option<u64> {
         let over = self.turns.values().map(|turn| turn.timeout(ledger)).min();
         over.into_iter().chain(self.roster.timeout()).min()
+    }
+
+    /// The node coin of a round that a verifier has shown.
+    pub fn shown_coin(&self, round: Round, verifier: &MemberId) -> Option<&Coin> {
+        self.roster.coin(round, verifier)
     }
 
     /// What each verifier was to do, and has done.

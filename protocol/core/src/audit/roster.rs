@@ -8,7 +8,9 @@ use std::fmt;
 
 use crate::coins::{Coin, selects};
 use crate::ids::{MemberId, Round, Slot};
+use crate::layout::Layout;
 use crate::ledger::{Ledger, RoundView, Stage};
+use crate::limits;
 
 /// What a verifier has done since this docket began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -324,41 +326,89 @@ impl Debts {
     }
 }
 
+/// How long a verifier waits for the integers of a contribution, in milliseconds (DUTY-14): as long as each of its holders may
+/// take on a slow line, one after the other.
+pub fn fetch_patience(layout: &Layout) -> u64 {
+    let bytes = (layout.coefficients() as u64).saturating_mul(4);
+    let transfer = bytes.saturating_mul(1_000) / limits::SLOWEST;
+    limits::HOLDERS * limits::SOON.saturating_add(transfer)
+}
+
 /// How long a verifier may take, in milliseconds (DUTY-4): `audit` or, after the last round, `final_audit`; as long
-/// as a member may take for a whole contribution, for each of those that it has had to compute; and once more for a
-/// second opinion.
+/// as a member may take for a whole contribution, for each of those that it has had to compute; once more for a
+/// second opinion; and once more for the job that it was at when this began.
 fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
     let timers = &ledger.manifest().timers;
     let after = ledger.stage() == Stage::Auditing;
+    // DUTY-14: where all leaves may have to stand for the integers, these were asked for before.
+    let fetched = |timer: u32| u64::from(timer).max(fetch_patience(ledger.layout()));
     let (base, whole) = match what {
         Owing::Round(_) => {
             // A second opinion takes as long as the first, and only an audit with leaves has one.
             let second = usize::from(computed > 0);
-            (if after { timers.final_audit } else { timers.audit }, computed + second)
+            (fetched(if after { timers.final_audit } else { timers.audit }), computed + second)
         }
-        Owing::One((_, Some((_, step)))) if step.may_take_all() => (timers.audit, 2),
+        Owing::One((_, Some((_, step)))) if step.may_take_all() => (fetched(timers.audit), 2),
         // LOCAL-8: for the last segment of a chain all of it is recomputed.
-        Owing::One((_, Some((_, Step::Results)))) if ledger.manifest().local().is_some() => (timers.audit, 1),
-        Owing::One(_) => (timers.audit, 0),
+        Owing::One((_, Some((_, Step::Results)))) if ledger.manifest().local().is_some() => {
+            (u64::from(timers.audit), 1)
+        }
+        Owing::One(_) => (u64::from(timers.audit), 0),
     };
-    u64::from(base).saturating_add((whole as u64).saturating_mul(u64::from(timers.commit)))
+    // DUTY-13: nobody breaks off what it computes for something else that is due meanwhile, and a member that withholds its
+    // integers chooses when all of its leaves are recomputed.
+    let under_way = whole as u64 + 1;
+    base.saturating_add(under_way.saturating_mul(u64::from(timers.commit)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ledger::fixture::{Chain, manifest};
+    use crate::manifest::Manifest;
     use crate::manifest::fixture::local;
+
+    /// How long a step of an audit may take.
+    fn of(manifest: Manifest, step: Option<Step>) -> u64 {
+        let owed = Owing::One((Round(0), step.map(|step| (Slot(0), step))));
+        patience(&Chain::begin_with(manifest).ledger, owed, 0)
+    }
 
     #[test]
     fn duty_4_results_of_a_chain_may_take_as_long_as_the_chain() {
-        let results = |manifest| {
-            let owed = Owing::One((Round(0), Some((Slot(0), Step::Results))));
-            patience(&Chain::begin_with(manifest).ledger, owed, 0)
-        };
         let mut chained = manifest(3);
         local(&mut chained, 4);
-        let [audit, commit] = [chained.timers.audit, chained.timers.commit].map(u64::from);
-        assert_eq!((results(manifest(3)), results(chained)), (audit, audit + commit));
+        let commit = u64::from(chained.timers.commit);
+        let results = |manifest| of(manifest, Some(Step::Results));
+        assert_eq!(results(chained) - results(manifest(3)), commit);
+    }
+
+    #[test]
+    fn duty_14_who_waits_for_integers_on_a_slow_line_is_not_idle() {
+        let mut hasty = manifest(3);
+        hasty.timers.audit = 1_000;
+        let chain = Chain::begin_with(hasty);
+        let layout = chain.ledger.layout();
+        let bytes = 4 * layout.coefficients() as u64;
+        let fetch = fetch_patience(layout);
+        assert_eq!(fetch, 4 * (3_000 + bytes * 1_000 / (1 << 20)));
+        let [audit, commit] = [1_000, u64::from(chain.ledger.manifest().timers.commit)];
+        let of = |step| patience(&chain.ledger, Owing::One((Round(0), Some((Slot(0), step)))), 0);
+        assert_eq!(of(Step::Verdict), fetch + 3 * commit);
+        assert_eq!(of(Step::Results), audit + commit, "results need no integers");
+    }
+
+    /// A member withholds its integers in one audit and seals the table of another one while all its leaves are recomputed.
+    #[test]
+    fn duty_13_each_patience_includes_one_longest_job() {
+        let [audit, commit] = [manifest(3).timers.audit, manifest(3).timers.commit].map(u64::from);
+        let steps =
+            [None, Some(Step::Request), Some(Step::Results), Some(Step::Verdict), Some(Step::Recomputation)];
+        let longest = [0, 0, 0, 2, 2].map(|own| audit + (own + 1) * commit);
+        assert_eq!(steps.map(|step| of(manifest(3), step)), longest);
+        let chain = Chain::begin();
+        let held =
+            [0, 1, 3].map(|contributions| patience(&chain.ledger, Owing::Round(Round(0)), contributions));
+        assert_eq!(held, [1, 3, 5].map(|jobs| audit + jobs * commit));
     }
 }

@@ -5,6 +5,7 @@ mod cases;
 mod checks;
 mod debts;
 mod deliveries;
+mod mark;
 mod pause;
 mod records;
 mod statements;
@@ -20,9 +21,10 @@ use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 pub use awaited::Awaited;
 use cases::OldestCase;
-use checks::{ResultsCheck, Stall};
+use checks::ResultsCheck;
 use debts::Debts;
 pub use deliveries::{ClaimedDelivery, ShownDelivery};
+use mark::Mark;
 use pause::Barren;
 
 /// What the driver must do.
@@ -33,8 +35,8 @@ pub enum Output {
     Seal(Body),
     /// Fetch the results of the round, apply them, answer with [`Conductor::applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
-    /// Contributors of more than half of a block's weight object, or the part's aggregators differ: reduce this part
-    /// again, answer with [`Conductor::inspected`].
+    /// Contributors of more than half of a block's weight object, or half of the part's weight does not approve of it, or
+    /// the part's aggregators differ: reduce this part again, answer with [`Conductor::inspected`].
     Inspect(Signed<PartResult>),
 }
 
@@ -58,7 +60,7 @@ pub struct Conductor {
     ready_since: Option<u64>,
     inspecting: bool,
     /// Members that have let a round wait for their Checked in vain (ROUND-21).
-    stalls: BTreeMap<MemberId, Stall>,
+    marks: BTreeMap<MemberId, Mark>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
     /// Members that are late, as the docket has it (AUDIT-27).
@@ -79,8 +81,12 @@ struct Gathered {
     brought: BTreeSet<(Slot, Part, MemberId)>,
     receipts: BTreeMap<Part, Bitmap>,
     results: BTreeMap<(Part, MemberId), ClaimedResult>,
+    /// Results whose values the steward has (ROUND-30).
+    here: BTreeSet<(Part, Digest)>,
     /// Since when contributors may check the results: no more of them are waited for.
     checking: Option<u64>,
+    /// Until when parts that too few contributors have checked are reduced again (ROUND-31).
+    doubted: Option<u64>,
     /// What contributors say of the results.
     checked: BTreeMap<Slot, ResultsCheck>,
     /// Parts of which these aggregators signed two results.
@@ -115,7 +121,7 @@ impl Conductor {
             started: false,
             ready_since: None,
             inspecting: false,
-            stalls: BTreeMap::new(),
+            marks: BTreeMap::new(),
             cases: None,
             late: BTreeSet::new(),
             barren: Barren::default(),
@@ -253,8 +259,9 @@ impl Conductor {
                 if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
             let before = if round_over { Gathered::default() } else { std::mem::take(&mut self.gathered) };
             // What was found out about a result stands: its author may say it again in the second attempt.
-            let Gathered { upheld, struck, contested, .. } = before;
-            self.gathered = Gathered { echoes, results, upheld, struck, contested, ..Gathered::default() };
+            let Gathered { here, upheld, struck, contested, .. } = before;
+            self.gathered =
+                Gathered { echoes, results, here, upheld, struck, contested, ..Gathered::default() };
         }
         self.tick(now);
         Ok(record)

@@ -152,7 +152,12 @@ fn round_9_what_is_late_or_comes_twice_changes_nothing() {
 fn checking() -> (Chain, Conductor, Checked) {
     let chain = Chain::reducing();
     let mut conductor = conductor(&chain);
-    chain.parts().for_each(|part| assert!(conductor.result(1, chain.result(part)).unwrap()));
+    chain.parts().for_each(|part| {
+        let signed = chain.result(part);
+        let result = signed.verify(chain.ledger.run()).unwrap().into_inner();
+        assert!(conductor.result(1, signed).unwrap());
+        conductor.obtained(1, &result, true);
+    });
     let checked = Checked {
         round: Round(0),
         attempt: 0,
@@ -199,6 +204,122 @@ fn round_20_the_results_are_applied_once_every_contributor_has_checked_them() {
         conductor.checked(2, &node(number).sign(run, &checked)).unwrap();
     }
     assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))));
+}
+
+/// A steward that reduces the first round, to which everything was said but what is thought of it, and which has the values of
+/// these parts.
+fn reduced(is_here: impl Fn(Part) -> bool) -> (Chain, Conductor) {
+    let chain = Chain::reducing();
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    for part in chain.parts() {
+        let signed = chain.result(part);
+        let result = signed.verify(chain.ledger.run()).unwrap().into_inner();
+        conductor.result(1, signed).unwrap();
+        if is_here(part) {
+            conductor.obtained(1, &result, true);
+        }
+    }
+    (chain, conductor)
+}
+
+fn say(chain: &Chain, conductor: &mut Conductor, now: u64, number: u8, parts: &[Part]) {
+    let parts = List::new(parts.to_vec()).unwrap();
+    let word = Checked { round: Round(0), attempt: 0, parts, objections: List::default() };
+    conductor.checked(now, &node(number).sign(chain.ledger.run(), &word)).unwrap();
+}
+
+/// One aggregator from whom nobody can fetch keeps nobody from being heard, and nobody else is charged for it.
+#[test]
+fn round_30_nobody_is_charged_for_values_that_the_steward_lacks() {
+    const HIDDEN: Part = Part(1);
+    let (chain, mut conductor) = reduced(|part| part != HIDDEN);
+    let timer = u64::from(chain.ledger.manifest().timers.result);
+    let others: Vec<Part> = chain.parts().filter(|part| *part != HIDDEN).collect();
+    (0..4).for_each(|number| say(&chain, &mut conductor, 2, number, &others));
+    conductor.tick(10 * timer);
+    assert_eq!(conductor.poll_output(), None, "the values are on their way, however slow");
+    assert_eq!(conductor.stalling().count(), 0);
+    let hidden = chain.result(HIDDEN).verify(chain.ledger.run()).unwrap().into_inner();
+    conductor.obtained(10 * timer, &hidden, false);
+    let Some(Body::Reassign(moved)) = proposed(&mut conductor) else { panic!("the part is missing at once") };
+    assert_eq!(moved.parts.iter().map(|moved| moved.part).collect::<Vec<_>>(), [HIDDEN]);
+    assert_eq!(conductor.stalling().count(), 0);
+}
+
+#[test]
+fn round_21_the_time_for_a_word_begins_when_the_steward_has_all_values() {
+    let (chain, mut conductor) = reduced(|part| part != Part(0));
+    let timer = u64::from(chain.ledger.manifest().timers.result);
+    let parts: Vec<Part> = chain.parts().collect();
+    (1..4).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+    let late = chain.result(Part(0)).verify(chain.ledger.run()).unwrap().into_inner();
+    conductor.obtained(timer, &late, true);
+    conductor.tick(2 * timer - 1);
+    assert_eq!((conductor.poll_output(), conductor.stalling().count()), (None, 0), "node 0 may still say it");
+    conductor.tick(2 * timer);
+    assert_eq!(conductor.stalling().collect::<Vec<_>>(), [&node(0).id()]);
+    assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))), "the others are the majority");
+}
+
+#[test]
+fn round_31_what_no_majority_has_checked_is_reduced_again_or_left_out() {
+    for reducible in [true, false] {
+        let (chain, mut conductor) = reduced(|_| true);
+        let timer = u64::from(chain.ledger.manifest().timers.result);
+        let parts: Vec<Part> = chain.parts().collect();
+        (0..2).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+        conductor.tick(timer - 1);
+        assert_eq!(conductor.poll_output(), None, "nodes 2 and 3 have half of the weight");
+        conductor.tick(timer + 1);
+        let mut seen = Vec::new();
+        let last = loop {
+            match conductor.poll_output() {
+                Some(Output::Inspect(signed)) => {
+                    let result = signed.verify(chain.ledger.run()).unwrap();
+                    seen.push(result.part);
+                    conductor.inspected(timer + 1, result.part, &result.author(), reducible);
+                }
+                other => break other,
+            }
+        };
+        let expected = if reducible { &parts[..] } else { &parts[..1] };
+        assert_eq!(seen, expected, "each of them once, until one is missing");
+        let applied = matches!(last, Some(Output::Apply(_)));
+        let moved = matches!(last, Some(Output::Seal(Body::Reassign(_))));
+        assert_eq!((applied, moved), (reducible, !reducible));
+    }
+}
+
+/// Half of the weight that stays silent costs time, and not the run.
+#[test]
+fn round_31_reducing_again_has_an_end() {
+    let (chain, mut conductor) = reduced(|_| true);
+    let timer = u64::from(chain.ledger.manifest().timers.result);
+    conductor.tick(timer + 1);
+    let Some(Output::Inspect(signed)) = conductor.poll_output() else {
+        panic!("nobody has checked anything")
+    };
+    let result = signed.verify(chain.ledger.run()).unwrap();
+    conductor.inspected(2 * timer + 1, result.part, &result.author(), true);
+    let Some(Body::Reassign(moved)) = proposed(&mut conductor) else { panic!("the time is over") };
+    assert_eq!(moved.parts.len(), chain.parts().count() - 1, "all but the one that was found right");
+}
+
+/// Objections of less than half of the weight are enough where those who do not object are no majority either.
+#[test]
+fn round_31_silence_is_no_consent() {
+    let (chain, mut conductor) = reduced(|_| true);
+    let timer = u64::from(chain.ledger.manifest().timers.result);
+    let parts: Vec<Part> = chain.parts().collect();
+    let block = chain.ledger.current().unwrap().parts()[2].blocks[0];
+    let objections = List::new(vec![block]).unwrap();
+    let word = Checked { round: Round(0), attempt: 0, parts: List::new(parts.clone()).unwrap(), objections };
+    conductor.checked(2, &node(0).sign(chain.ledger.run(), &word)).unwrap();
+    (1..3).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+    conductor.tick(timer + 1);
+    let Some(Output::Inspect(signed)) = conductor.poll_output() else { panic!("two of four approve") };
+    assert_eq!(signed.verify(chain.ledger.run()).unwrap().part, Part(2));
 }
 
 #[test]

@@ -21,9 +21,11 @@ use crate::peers::PeerError;
 use crate::results::WantedValues;
 use crate::stopwatch::Phase;
 
-/// Tries to fetch a part's values before its round is over, and the pause between two: the steward may have them later.
-const FETCHES: u32 = 10;
+/// Tries to fetch a part's values before its round is over, and the pauses between two, each twice as long up to the last:
+/// the steward may have them later, as long as ROUND-7 lets it wait for a slow aggregator.
+const FETCHES: u32 = 16;
 const AGAIN: Duration = Duration::from_millis(500);
+const AT_LAST: Duration = Duration::from_secs(4);
 /// How long the swarm is asked who holds a row.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -52,6 +54,7 @@ impl Follower {
         let peers = self.peers.clone();
         let stopwatch = lock(&self.replica).stopwatch().clone();
         tokio::spawn(async move {
+            let mut pause = AGAIN;
             for _ in 0..FETCHES {
                 let begun = Instant::now();
                 match results.fetch(&peers, &wanted).await {
@@ -59,7 +62,8 @@ impl Follower {
                     Err(error) => {
                         let PartResult { round, part, .. } = wanted.result;
                         tracing::debug!("part {part} of round {round} could not be fetched yet: {error}");
-                        tokio::time::sleep(AGAIN).await;
+                        tokio::time::sleep(pause).await;
+                        pause = (2 * pause).min(AT_LAST);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::audit::docket::Docket;
 use muster_core::audit::{Claim, Judgement, check_reduction, check_steps, claim};
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::FindingKind;
@@ -114,6 +114,7 @@ impl Steward {
         let own = accuser == self.identity.id();
         // DUTY-10: a verifier that signs its steps anew would otherwise have one audit examined again and again.
         require_posted(&self.docket, ledger, &evidence, own)?;
+        require_drawn(&self.docket, ledger, &evidence, &accuser, own)?;
         let fetches = fetches(ledger, &evidence, &claim);
         let (round, subject, of_leaves) = (claim.round, claim.subject, evidence.is_of_leaves());
         let accusation = Allegation { evidence, digest, accuser, claim, owed: false, tries: 0 };
@@ -135,6 +136,7 @@ impl Steward {
 
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
     pub(super) fn pursue(&mut self) {
+        self.justice.queue.reach(self.conductor.ledger().next_round());
         // Charges first, the end last: the run does not close over a finding that is on the board already.
         self.take_charges();
         self.examine_next();
@@ -180,16 +182,16 @@ impl Steward {
             run: ledger.run(),
             exact: is_exact(ledger.manifest().profile),
             admit: verifier.and_then(|verifier| ledger.member(&verifier)?.admitted.clone()),
-            withheld: self.justice.queue.has_withheld(&accusation.claim.subject),
+            withheld: self.justice.queue.has_withheld(&accusation.claim.subject, accusation.claim.round),
             expelled: ledger.is_banned(&accusation.claim.subject),
         }
     }
 
     /// An examination is over.
     pub(super) fn judged(&mut self, accusation: &Allegation, ruling: Ruling) {
-        let Claim { culprit, subject, .. } = accusation.claim;
-        if ruling.withheld {
-            self.justice.queue.withholds(subject);
+        let Claim { culprit, subject, round } = accusation.claim;
+        if ruling.withheld && withholds(self.ledger(), round, &subject) {
+            self.justice.queue.withholds(subject, round);
         }
         let how = match &ruling.judgement {
             // Tested first: the member may be convicted while the charge against its verifier stays open.
@@ -340,6 +342,38 @@ fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence, own: bo
         fits &= verifier.is_some_and(|verifier| verifier.admitted.as_ref() == Some(&verdict.admit));
     }
     if fits { Ok(()) } else { Err(Reject::Stale("the audit is not the one on the board")) }
+}
+
+/// AUDIT-28: a part is reduced again on a verifier's word only where its own coin, on the board, draws a block of it: nobody
+/// chooses what the steward computes.
+fn require_drawn(
+    docket: &Docket,
+    ledger: &Ledger,
+    evidence: &Evidence,
+    accuser: &MemberId,
+    own: bool,
+) -> Result<(), Reject> {
+    let Evidence::Aggregation(part) = evidence else { return Ok(()) };
+    let result = part.result.verify(ledger.run())?;
+    // Without the round nothing is examined either.
+    let Some(view) = ledger.round(result.round).filter(|_| !own) else { return Ok(()) };
+    let shown = Reject::Stale("a drawn block is looked at by a coin that was shown");
+    let coin = docket.shown_coin(result.round, accuser).ok_or(shown)?;
+    let drawn = view.drawn_blocks(accuser, coin, ledger.manifest().audit.blocks_ppm);
+    if drawn.contains_key(&result.part) {
+        return Ok(());
+    }
+    Err(Reject::NotEntitled("accuse this aggregator: no block of the part was drawn"))
+}
+
+/// AUDIT-29: whether it is a member's own fault that its integers are unavailable: somebody can dial it, or nobody else has
+/// signed for some of them.
+fn withholds(ledger: &Ledger, round: Round, member: &MemberId) -> bool {
+    let can_be_dialled = ledger.member(member).is_some_and(|member| !member.addresses.is_empty());
+    let Some(view) = ledger.round(round) else { return can_be_dialled };
+    let Some(slot) = view.slot_of(member) else { return can_be_dialled };
+    let signed = |part: Part| view.inputs().get(part.index()).is_some_and(|inputs| inputs.contains(slot));
+    can_be_dialled || !view.parts_of(slot).all(|(part, _)| signed(part))
 }
 
 /// Refuses what need not be examined, before anything is fetched or recomputed because of it:

@@ -9,6 +9,7 @@ use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::messages::evidence::Evidence;
 
 use super::accusation::Allegation;
+use crate::setback::Setback;
 
 /// Accusations that members have brought and that wait at most.
 const WAITING: usize = 256;
@@ -57,10 +58,12 @@ pub(super) struct PendingAccusation {
     anybodys: bool,
     /// Whether a contribution or inputs may have to be fetched.
     fetches: bool,
+    /// Whether the steward computes for it on a member's word alone, which no signature of the accuser backs (AUDIT-28).
+    unbacked: bool,
 }
 
 impl PendingAccusation {
-    fn new(ground: Ground, accusation: &Allegation, fetches: bool) -> Self {
+    fn new(ground: Ground, accusation: &Allegation, fetches: bool, own: bool) -> Self {
         let Allegation { evidence, digest, accuser, claim, .. } = accusation;
         Self {
             ground,
@@ -72,6 +75,7 @@ impl PendingAccusation {
             of_state: evidence.is_of_leaves() || matches!(evidence, Evidence::Answer(_)),
             anybodys: is_anybodys(evidence),
             fetches,
+            unbacked: !own && matches!(evidence, Evidence::Answer(_) | Evidence::Aggregation(_)),
         }
     }
 
@@ -105,8 +109,12 @@ pub(super) struct Queue {
     hearing: BTreeMap<MemberId, PendingAccusation>,
     /// Names of what waits or was examined.
     known: BTreeSet<ExaminationKey>,
-    /// Members whose integers were unavailable once: nothing of theirs is fetched again.
-    withheld: BTreeSet<MemberId>,
+    /// Members whose integers were unavailable: nothing of theirs is fetched again for some rounds.
+    withheld: BTreeMap<MemberId, Setback>,
+    /// Accusers whose unbacked accusations came to nothing: they bring none for some rounds.
+    unfounded: BTreeMap<MemberId, Setback>,
+    /// The round that is next.
+    round: Round,
     /// How often an accuser's word came to nothing, or not to an end: others are heard before it.
     vain: BTreeMap<MemberId, u32>,
 }
@@ -115,8 +123,8 @@ impl Queue {
     /// Takes an accusation that somebody brings, once. `own` ones of the steward find a place whatever members bring.
     ///
     /// # Errors
-    /// [`Reject`] when too many wait already: of the accuser against this culprit, of those that anybody may bring, or in all
-    /// while nobody has more waiting than the accuser.
+    /// [`Reject`] when too many wait already: of the accuser against this culprit, or of those that anybody may bring, or in
+    /// all, while nobody has more waiting than the accuser; and for one whose last ones came to nothing.
     pub(super) fn accuse(&mut self, accusation: Allegation, fetches: bool, own: bool) -> Result<(), Reject> {
         let owed = (accusation.digest, Some(accusation.accuser));
         // Evidence that waits as a verifier's finding needs no second hearing for the same accuser.
@@ -124,19 +132,26 @@ impl Queue {
             return Ok(());
         }
         let ground = Ground::Evidence(Box::new(accusation.evidence.clone()));
-        let waiting = PendingAccusation::new(ground, &accusation, fetches);
+        let waiting = PendingAccusation::new(ground, &accusation, fetches, own);
+        // AUDIT-28: refused and not kept, so that it takes no place of others meanwhile.
+        if waiting.unbacked && self.is_barred(&accusation.accuser) {
+            return Err(BARRED);
+        }
         let count = |such: &dyn Fn(&PendingAccusation) -> bool| {
             // What was examined once holds no place: a case that cannot be decided yet would shut its accuser out.
             self.waiting.iter().filter(|one| one.is_brought() && one.tries == 0 && such(one)).count()
         };
         let pair =
             count(&|one| (one.accuser, one.claim.culprit) == (accusation.accuser, accusation.claim.culprit));
-        let anybodys = !own && waiting.anybodys && count(&|one| one.anybodys) >= ANYBODYS;
-        if pair >= WAITING_OF_PAIR || anybodys {
+        if pair >= WAITING_OF_PAIR {
             return Err(FULL);
         }
+        let anybodys = waiting.anybodys && count(&|one| one.anybodys) >= ANYBODYS;
+        if !own && anybodys {
+            self.make_room(&accusation.accuser, |one| one.anybodys && one.tries == 0)?;
+        }
         if !own && self.brought() >= WAITING {
-            self.make_room(&accusation.accuser)?;
+            self.make_room(&accusation.accuser, |_| true)?;
         }
         self.put(waiting);
         Ok(())
@@ -147,7 +162,7 @@ impl Queue {
         let name = (accusation.digest, Some(accusation.accuser));
         if !self.is_known(&name) {
             let ground = Ground::Owed(Box::new(accusation.evidence.clone()));
-            self.put(PendingAccusation::new(ground, accusation, fetches));
+            self.put(PendingAccusation::new(ground, accusation, fetches, false));
         }
     }
 
@@ -161,7 +176,8 @@ impl Queue {
         if self.hearing.len() >= AT_ONCE {
             return None;
         }
-        let fetches = |one: &PendingAccusation| one.fetches && !self.withheld.contains(&one.claim.subject);
+        let fetches =
+            |one: &PendingAccusation| one.fetches && !self.has_withheld(&one.claim.subject, one.claim.round);
         let fetching = |such: &dyn Fn(&PendingAccusation) -> bool| {
             self.hearing.values().filter(|one| fetches(one) && such(one)).count()
         };
@@ -174,7 +190,12 @@ impl Queue {
             let vain = self.vain.get(&one.accuser).copied().unwrap_or_default();
             (vain, fetches(one), one.tries)
         };
-        let ready = self.waiting.iter().enumerate().filter(|(_, one)| {
+        // AUDIT-28: one such case of an accuser at a time.
+        let may = |one: &PendingAccusation| {
+            let before = |other: &PendingAccusation| other.unbacked && other.accuser == one.accuser;
+            !one.unbacked || !self.hearing.values().any(before)
+        };
+        let ready = self.waiting.iter().enumerate().filter(|(_, one)| may(one)).filter(|(_, one)| {
             // One case of each culprit at a time: the first one may settle the others.
             one.due <= now && !self.hearing.contains_key(&one.claim.culprit) && (!fetches(one) || room(one))
         });
@@ -189,7 +210,12 @@ impl Queue {
         let Some(mut case) = self.hearing.remove(culprit) else { return };
         match how {
             Heard::Founded => {}
-            Heard::Unfounded => *self.vain.entry(case.accuser).or_default() += 1,
+            Heard::Unfounded => {
+                *self.vain.entry(case.accuser).or_default() += 1;
+                if case.unbacked {
+                    self.bar(case.accuser);
+                }
+            }
             Heard::Undecided => {
                 // An accuser that leaves its cases open counts like one that is wrong: each costs the court as much.
                 *self.vain.entry(case.accuser).or_default() +=
@@ -212,14 +238,43 @@ impl Queue {
         }
     }
 
-    /// Notes that the integers of a member are unavailable: its other cases are decided without them.
-    pub(super) fn withholds(&mut self, member: MemberId) {
-        self.withheld.insert(member);
+    /// Notes that the integers of a member in this round are unavailable: its other cases are decided without them for some
+    /// rounds.
+    pub(super) fn withholds(&mut self, member: MemberId, round: Round) {
+        let before = self.withheld.get(&member).copied();
+        self.withheld.insert(member, Setback::after(before, round));
     }
 
-    /// Whether the integers of a member were unavailable before.
-    pub(super) fn has_withheld(&self, member: &MemberId) -> bool {
-        self.withheld.contains(member)
+    /// Whether the integers of a member were unavailable in this round or shortly before.
+    pub(super) fn has_withheld(&self, member: &MemberId, round: Round) -> bool {
+        self.withheld.get(member).is_some_and(|setback| setback.holds(round))
+    }
+
+    /// An unbacked accusation of this accuser came to nothing: the others that it has brought are dropped, since the run's end
+    /// would wait for them.
+    fn bar(&mut self, accuser: MemberId) {
+        let before = self.unfounded.get(&accuser).copied();
+        self.unfounded.insert(accuser, Setback::after(before, self.round));
+        let (known, waiting) = (&mut self.known, &mut self.waiting);
+        waiting.retain(|one| {
+            let dropped = one.unbacked && one.accuser == accuser;
+            if dropped {
+                known.remove(&one.name());
+            }
+            !dropped
+        });
+    }
+
+    /// Whether an accuser's last unbacked accusations came to nothing.
+    fn is_barred(&self, accuser: &MemberId) -> bool {
+        self.unfounded.get(accuser).is_some_and(|setback| setback.holds(self.round))
+    }
+
+    /// Rounds have gone on; this one is next.
+    pub(super) fn reach(&mut self, round: Round) {
+        self.round = round;
+        self.withheld.retain(|_, setback| !setback.is_over(round));
+        self.unfounded.retain(|_, setback| !setback.is_over(round));
     }
 
     /// When what could not be decided is next examined again.
@@ -261,10 +316,11 @@ impl Queue {
         self.waiting.push_back(waiting);
     }
 
-    /// Takes a place from whoever has most, if that is more than the accuser has: many words are no louder than one.
-    fn make_room(&mut self, accuser: &MemberId) -> Result<(), Reject> {
+    /// Takes a place from whoever has most of such accusations, if that is more than the accuser has: many words are no louder
+    /// than one.
+    fn make_room(&mut self, accuser: &MemberId, such: fn(&PendingAccusation) -> bool) -> Result<(), Reject> {
         let mut counts: BTreeMap<MemberId, usize> = BTreeMap::new();
-        for one in self.waiting.iter().filter(|one| one.is_brought()) {
+        for one in self.waiting.iter().filter(|one| one.is_brought() && such(one)) {
             *counts.entry(one.accuser).or_default() += 1;
         }
         let own = counts.get(accuser).copied().unwrap_or_default();
@@ -272,7 +328,8 @@ impl Queue {
         let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
         let (loudest, _) = most.ok_or(FULL)?;
         // Its newest: what has waited longest is heard first.
-        let last = self.waiting.iter().rposition(|one| one.is_brought() && one.accuser == loudest);
+        let last =
+            self.waiting.iter().rposition(|one| one.is_brought() && such(one) && one.accuser == loudest);
         let dropped = last.and_then(|index| self.waiting.remove(index)).ok_or(FULL)?;
         self.known.remove(&dropped.name());
         Ok(())
@@ -282,6 +339,9 @@ impl Queue {
 /// What an accuser is told for whom there is no place.
 const FULL: Reject = Reject::Rule("too many accusations wait; try again later");
 
+/// What an accuser is told whose last accusations came to nothing.
+const BARRED: Reject = Reject::Rule("your last accusations came to nothing; try again some rounds later");
+
 /// Whether any member may bring it: messages alone decide it, or one forward pass does (CALL-7).
 pub(super) fn is_anybodys(evidence: &Evidence) -> bool {
     matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_) | Evidence::Answer(_))
@@ -289,10 +349,10 @@ pub(super) fn is_anybodys(evidence: &Evidence) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{Height, RunId};
-    use muster_core::messages::evidence::{Equivocation, Total};
+    use muster_core::ids::{Height, Part, RunId};
+    use muster_core::messages::evidence::{Equivocation, Reduction, Total};
     use muster_core::messages::record::{Body, Record};
-    use muster_core::messages::round::Commit;
+    use muster_core::messages::round::{Bitmap, Commit, PartResult};
     use muster_core::sign::Identity;
 
     use super::*;
@@ -425,7 +485,7 @@ mod tests {
         queue.accuse(total(1, 51, 51), false, false).unwrap();
         assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(51));
         // Nothing is fetched a second time of who did not show its integers.
-        queue.withholds(member(18));
+        queue.withholds(member(18), Round(8));
         assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(18));
     }
 
@@ -476,5 +536,101 @@ mod tests {
         assert_eq!(taken(&mut queue, many), ANYBODYS);
         assert!(queue.accuse(total(1, 10, 0), false, false).is_ok());
         assert!(queue.accuse(equivocation(250, 300), false, true).is_ok(), "the steward's own");
+    }
+
+    /// What an aggregator is said to have reduced wrongly in a round; each number has a name of its own.
+    fn aggregation(accuser: u8, culprit: u8, number: u32) -> Allegation {
+        let Allegation { evidence: Evidence::Total(Total { freeze, .. }), .. } =
+            total(accuser, culprit, number)
+        else {
+            panic!("a Total")
+        };
+        let result = PartResult {
+            round: Round(0),
+            part: Part(0),
+            attempt: 0,
+            freeze: Digest::default(),
+            inputs: Bitmap::default(),
+            digest: Digest::default(),
+        };
+        let result = Identity::from_secret(&[culprit; 32]).sign(RunId(Digest::default()), &result);
+        let evidence = Evidence::Aggregation(Reduction { inputs: freeze.clone(), freeze, result });
+        of(evidence, accuser, culprit, 0)
+    }
+
+    /// Examinations of a slanderer's accusations in so many rounds, in each of which it brings as many as it likes.
+    fn examined(rounds: u32, how: Heard) -> Vec<u32> {
+        let (mut queue, mut examined, mut number) = (Queue::default(), Vec::new(), 0);
+        for round in 0..rounds {
+            queue.reach(Round(round));
+            for culprit in 10..20 {
+                number += 1;
+                let _ = queue.accuse(aggregation(1, culprit, number), true, false);
+            }
+            let mut open: Vec<MemberId> = Vec::new();
+            while let Some(case) = queue.next(0, &nobody) {
+                examined.push(round);
+                open.push(case.claim.culprit);
+                assert_eq!(open.len(), 1, "one at a time");
+                queue.heard(0, &open.remove(0), how);
+            }
+        }
+        examined
+    }
+
+    #[test]
+    fn audit_28_false_accusations_cost_their_author_its_hearing() {
+        assert_eq!(examined(70, Heard::Unfounded), [0, 1, 3, 7, 15, 31, 63]);
+        assert!(examined(3, Heard::Founded).len() > 20, "who is right is heard as often as it is");
+    }
+
+    #[test]
+    fn audit_28_one_slanderer_has_one_case_before_the_court() {
+        let mut queue = Queue::default();
+        (10..20).for_each(|culprit| {
+            queue.accuse(aggregation(1, culprit, culprit.into()), false, false).unwrap();
+        });
+        assert!(queue.next(0, &nobody).is_some() && queue.next(0, &nobody).is_none());
+        queue.accuse(aggregation(2, 30, 30), false, false).unwrap();
+        queue.accuse(aggregation(3, 31, 31), false, true).unwrap();
+        queue.accuse(aggregation(3, 32, 32), false, true).unwrap();
+        let others = std::iter::from_fn(|| queue.next(0, &nobody)).map(|one| one.claim.culprit);
+        assert_eq!(
+            others.collect::<Vec<_>>(),
+            [30, 31, 32].map(member),
+            "the steward's own are its own work"
+        );
+        // What verifiers find and sign is examined all the same (DUTY-10).
+        queue.heard(0, &member(10), Heard::Unfounded);
+        assert!(queue.accuse(aggregation(1, 40, 40), false, false).is_err());
+        queue.owe(&total(1, 40, 41), false);
+        assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(40));
+    }
+
+    /// A hundred accusations of one member leave the others room.
+    #[test]
+    fn audit_28_who_fills_the_places_of_all_gives_one_up() {
+        let mut queue = Queue::default();
+        let mut many = Vec::new();
+        for culprit in 100..200u8 {
+            let mut one = equivocation(1, u32::from(culprit));
+            (one.claim.culprit, one.claim.subject) = (member(culprit), member(culprit));
+            many.push(one);
+        }
+        assert_eq!(taken(&mut queue, many.into_iter()), ANYBODYS);
+        assert!(queue.accuse(equivocation(2, 1000), false, false).is_ok());
+    }
+
+    /// Integers that were unavailable once are asked for again in later rounds.
+    #[test]
+    fn audit_29_marks_are_by_round_and_expire() {
+        let mut queue = Queue::default();
+        queue.withholds(member(9), Round(4));
+        assert!(queue.has_withheld(&member(9), Round(4)) && !queue.has_withheld(&member(9), Round(5)));
+        queue.withholds(member(9), Round(5));
+        queue.withholds(member(9), Round(7));
+        assert_eq!([10, 11].map(|round| queue.has_withheld(&member(9), Round(round))), [true, false]);
+        queue.reach(Round(7 + 64 * 3));
+        assert!(queue.withheld.is_empty());
     }
 }

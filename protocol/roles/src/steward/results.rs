@@ -69,8 +69,11 @@ impl Steward {
         let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
         for (part, said, signed) in new {
             self.shown.insert(part, said);
-            // Fetched while contributors still compare it: the Outcome needs the values right after.
-            self.effects.push_back(StewardEffect::Prefetch(signed.clone()));
+            // ROUND-30: contributors are waited for once the values are here, so that these are fetched at once.
+            if let Ok(said) = signed.verify(self.ledger().run()) {
+                let author = said.author();
+                self.effects.push_back(StewardEffect::Prefetch(Box::new(said.into_inner()), author));
+            }
             self.effects.push_back(StewardEffect::Post(Notice::Result(signed)));
         }
     }

@@ -1,13 +1,14 @@
 //! Contributions that work waits for: nobody waits for them but that work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::ids::MemberId;
+use muster_core::ids::{MemberId, Part};
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Evidence;
 
 use super::audits::{Key, Subject, Work, WorkKind};
+use crate::setback::Setback;
 
 /// Contributions that are fetched at once, and fetched ones that wait for their work, at most.
 const FETCHED: usize = 4;
@@ -15,14 +16,18 @@ const FETCHED: usize = 4;
 /// The committed integers of a contribution; none where they are unavailable.
 pub type Integers = Option<Arc<Vec<i32>>>;
 
+/// The committed integers of a contribution, or the parts that nobody has shown.
+pub type Found = Result<Arc<Vec<i32>>, Vec<Part>>;
+
 /// What is to be fetched, being fetched, and there.
 #[derive(Default)]
 pub(super) struct Fetches {
     wanted: Vec<Arc<Subject>>,
     running: BTreeMap<Key, Arc<Subject>>,
     done: BTreeMap<Key, Integers>,
-    /// Members whose integers were unavailable once: where all leaves stand for them, they are not asked for again.
-    withheld: BTreeSet<MemberId>,
+    /// AUDIT-29: members that did not show what they have, or signed for: where all leaves stand for it, they are not asked
+    /// again for some rounds.
+    withheld: BTreeMap<MemberId, Setback>,
 }
 
 impl Fetches {
@@ -39,10 +44,9 @@ impl Fetches {
         if self.done.len() >= FETCHED || self.running.len() >= FETCHED {
             return None;
         }
-        let Self { running, done, withheld, .. } = &*self;
         let fresh = |subject: &&Arc<Subject>| {
             let key = subject.key();
-            !running.contains_key(&key) && !done.contains_key(&key) && !withheld.contains(&subject.author)
+            !self.running.contains_key(&key) && !self.done.contains_key(&key) && !self.is_withheld(subject)
         };
         let subject = self.wanted.iter().find(fresh)?.clone();
         self.running.insert(subject.key(), subject.clone());
@@ -50,18 +54,30 @@ impl Fetches {
     }
 
     /// Takes the integers of a contribution, or that they are unavailable.
-    pub(super) fn end(&mut self, key: Key, q: Integers, profile: Profile) {
+    pub(super) fn end(&mut self, key: Key, found: Found, profile: Profile) {
         let Some(subject) = self.running.remove(&key) else { return };
         // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).
-        if q.is_none() && profile == Profile::Exact {
-            self.withheld.insert(subject.author);
+        if let (Err(lacking), Profile::Exact) = (&found, profile) {
+            let sources = subject.sources.iter().filter(|source| lacking.contains(&source.part));
+            for charged in sources.flat_map(|source| source.charged(&subject.author)) {
+                let before = self.withheld.get(charged).copied();
+                self.withheld.insert(*charged, Setback::after(before, key.0));
+            }
+            self.withheld.retain(|_, setback| !setback.is_over(key.0));
         }
-        self.done.insert(key, q);
+        self.done.insert(key, found.ok());
     }
 
     /// Whether nothing more comes.
     pub(super) fn is_done(&self, subject: &Subject) -> bool {
-        self.done.contains_key(&subject.key()) || self.withheld.contains(&subject.author)
+        self.done.contains_key(&subject.key()) || self.is_withheld(subject)
+    }
+
+    /// Whether all who are charged with some part of a contribution have shown nothing in its round, or shortly before.
+    fn is_withheld(&self, subject: &Subject) -> bool {
+        let round = subject.commit.round;
+        let holds = |member: &MemberId| self.withheld.get(member).is_some_and(|setback| setback.holds(round));
+        subject.sources.iter().any(|source| source.charged(&subject.author).iter().all(holds))
     }
 
     /// What was fetched, for its work.
@@ -89,14 +105,22 @@ mod tests {
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
 
+    use super::super::audits::Source;
     use super::*;
 
-    /// The contribution of a slot, by a member of this number.
-    fn subject(slot: u16, author: u8) -> Arc<Subject> {
+    const AUTHOR: u8 = 7;
+    const KEEPER: u8 = 8;
+
+    fn member(number: u8) -> MemberId {
+        MemberId([number; 32])
+    }
+
+    /// The contribution of a slot to a round, by a member of this number, of one part that these may hold.
+    fn subject(round: u32, slot: u16, author: u8, holders: &[u8], signed: bool) -> Arc<Subject> {
         let record =
             Record { height: Height(0), previous: Digest::default(), body: Body::Close(Digest::default()) };
         let commit = Commit {
-            round: Round(0),
+            round: Round(round),
             head: Digest::default(),
             state: Digest::default(),
             slot: Slot(slot),
@@ -107,24 +131,37 @@ mod tests {
             loss: 0,
             root: Digest::default(),
         };
+        let holders = holders.iter().copied().map(member).collect();
         Arc::new(Subject {
             record: Identity::from_secret(&[1; 32]).sign(RunId(Digest::default()), &record),
             freeze: Digest::default(),
             commit,
-            author: MemberId([author; 32]),
-            sources: Vec::new(),
+            author: member(author),
+            sources: vec![Source { part: Part(0), blocks: Vec::new(), holders, signed }],
         })
+    }
+
+    /// Has a contribution fetched in vain; whether anybody was asked.
+    fn in_vain(fetches: &mut Fetches, subject: &Arc<Subject>, profile: Profile) -> bool {
+        fetches.want(vec![subject.clone()]);
+        let asked = fetches.begin().is_some();
+        if asked {
+            fetches.end(subject.key(), Err(vec![Part(0)]), profile);
+        }
+        assert!(fetches.is_done(subject) && fetches.take(subject.key()).is_none());
+        asked
     }
 
     #[test]
     fn fetches_are_bounded_and_in_order() {
-        let subjects: Vec<_> = (0..6).map(|slot| subject(slot, slot as u8)).collect();
+        let subjects: Vec<_> =
+            (0..6).map(|slot| subject(0, slot, slot as u8, &[slot as u8], false)).collect();
         let mut fetches = Fetches::default();
         fetches.want(subjects.clone());
         let begun: Vec<Key> = std::iter::from_fn(|| fetches.begin()).map(|subject| subject.key()).collect();
         assert_eq!(begun, subjects[..FETCHED].iter().map(|subject| subject.key()).collect::<Vec<_>>());
         for key in begun {
-            fetches.end(key, Some(Arc::new(vec![1])), Profile::Exact);
+            fetches.end(key, Ok(Arc::new(vec![1])), Profile::Exact);
         }
         assert!(fetches.begin().is_none(), "as many wait for their work");
         assert!(fetches.take(subjects[0].key()).is_some());
@@ -133,17 +170,30 @@ mod tests {
     }
 
     #[test]
-    fn who_kept_its_integers_back_is_not_asked_again_where_leaves_stand_for_them() {
+    fn audit_29_who_keeps_its_integers_back_is_asked_ever_more_rarely_where_leaves_stand_for_them() {
         for profile in [Profile::Exact, Profile::F32] {
-            let (first, second) = (subject(0, 7), subject(1, 7));
             let mut fetches = Fetches::default();
-            fetches.want(vec![first.clone()]);
-            fetches.begin().unwrap();
-            fetches.end(first.key(), None, profile);
-            assert!(fetches.is_done(&first) && fetches.take(first.key()).is_none());
-            fetches.want(vec![second.clone()]);
-            assert_eq!(fetches.begin().is_none(), profile == Profile::Exact);
-            assert_eq!(fetches.is_done(&second), profile == Profile::Exact);
+            let asked = (0..16).filter(|round| {
+                in_vain(&mut fetches, &subject(*round, 0, AUTHOR, &[AUTHOR], false), profile)
+            });
+            let asked: Vec<u32> = asked.collect();
+            let all: Vec<u32> = (0..16).collect();
+            assert_eq!(asked, if profile == Profile::Exact { vec![0, 1, 3, 7, 15] } else { all });
         }
+    }
+
+    /// A keeper that signs receipts and serves nobody, of members that nobody can dial: the fault is the keeper's.
+    #[test]
+    fn audit_29_a_missing_block_is_charged_to_whoever_signed_for_it() {
+        let mut fetches = Fetches::default();
+        for round in 0..4 {
+            in_vain(&mut fetches, &subject(round, 0, AUTHOR, &[KEEPER], true), Profile::Exact);
+        }
+        assert!(fetches.withheld.contains_key(&member(KEEPER)));
+        assert!(!fetches.withheld.contains_key(&member(AUTHOR)), "its integers are with the keeper");
+        let elsewhere = subject(4, 0, AUTHOR, &[9], true);
+        assert!(in_vain(&mut fetches, &elsewhere, Profile::Exact), "another keeper has them in this round");
+        let both = subject(5, 1, 6, &[KEEPER, 6], true);
+        assert!(!fetches.is_done(&both), "an author that can be dialled is asked beside its keeper");
     }
 }

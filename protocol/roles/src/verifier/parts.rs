@@ -1,9 +1,9 @@
 //! Aggregators under a verifier's eye: drawn blocks of sealed parts are reduced again and compared, bit for bit, with
 //! the values that were applied. One that differs has the whole part reduced anew before anybody is accused.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
-use muster_core::coins::{Coin, block_inspector, selects_block};
+use muster_core::coins::Coin;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::evidence::Reduction;
@@ -131,7 +131,7 @@ impl Parts {
                 && let Some(coin) = coin(view.round())
             {
                 let ppm = ledger.manifest().audit.blocks_ppm;
-                let drawn = drawn(view, me, &coin, ppm).into_iter();
+                let drawn = view.drawn_blocks(me, &coin, ppm).into_iter();
                 let found = drawn.filter_map(|(part, blocks)| DrawnBlocks::of(ledger, view, part, blocks));
                 found.for_each(|drawn| self.queue.put(now, 0, drawn));
             }
@@ -160,26 +160,6 @@ impl Parts {
         }
         more
     }
-}
-
-/// Blocks of a round that a verifier's coin draws, by part (AUDIT-20).
-fn drawn(view: &RoundView, me: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Part, Vec<Block>> {
-    let mut drawn = BTreeMap::new();
-    let (Some(freeze), Some(outcome)) = (view.freeze_digest(), view.outcome_digest()) else { return drawn };
-    // AUDIT-20: those of the Outcome, whoever has gone since.
-    let inspectors = view.block_inspectors();
-    let Some(index) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
-    for (part, plan) in view.parts().iter().enumerate() {
-        let mine = |block: &&Block| {
-            block_inspector(&outcome, **block, inspectors.len()) == index
-                && selects_block(coin, &freeze, **block, ppm)
-        };
-        let blocks: Vec<Block> = plan.blocks.iter().filter(mine).copied().collect();
-        if !blocks.is_empty() {
-            drawn.insert(Part(part as u16), blocks);
-        }
-    }
-    drawn
 }
 
 #[cfg(test)]

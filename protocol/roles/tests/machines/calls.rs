@@ -95,3 +95,35 @@ fn call_7_strangers_bring_nothing_and_call_6_nothing_is_examined_that_does_not_f
     // Under the steward's key nothing else is brought than answers.
     assert!(run.ask(identity(101).id(), Request::StateOffer).is_none());
 }
+
+/// Answers that are right, brought as evidence by the hundred: each would cost the steward a forward pass.
+#[test]
+fn audit_28_true_answers_cost_their_accuser_its_hearing() {
+    let mut run = Run::new();
+    let (id, root) = (run.ledger.run(), run.ledger.state().root());
+    let mut examined = 0;
+    for token in 0..100 {
+        let ask = Ask {
+            round: Round(0),
+            root,
+            row: Row(0),
+            tokens: List::new(vec![token % 16]).unwrap(),
+            positions: 1,
+        };
+        let ask = identity(1).sign(id, &ask);
+        let answer = Answer { ask: ask.digest(), logits: logits_digest(&[token as i32]) };
+        let evidence = FalseAnswer { answer: identity(0).sign(id, &answer), ask };
+        let taken = accuse(&mut run, identity(1).id(), evidence);
+        assert_eq!(taken, token == 0, "{token}");
+        if run.hearing.is_some() {
+            examined += 1;
+            let bans =
+                heard(&mut run, |_, _| Judgement::NotGuilty("the logits have the signed digest".into()));
+            assert!(bans.is_empty());
+        }
+    }
+    assert_eq!(examined, 1);
+    // Others are heard as before.
+    let evidence = call(&run, 0);
+    assert!(accuse(&mut run, identity(2).id(), evidence) && run.hearing.is_some());
+}

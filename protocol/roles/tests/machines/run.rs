@@ -164,6 +164,14 @@ impl Run {
                 }
                 steward::StewardEffect::Read(question, ..) => self.reads.push_back(question),
                 steward::StewardEffect::Apply(_) => self.applying = true,
+                steward::StewardEffect::Prefetch(result, _) => {
+                    self.steward.handle(self.now, steward::StewardInput::Obtained(result, true));
+                }
+                steward::StewardEffect::Inspect(accusation, _) => {
+                    let right = Judgement::NotGuilty("it is what the rule gives".into());
+                    self.steward
+                        .handle(self.now, steward::StewardInput::Inspected(accusation, Box::new(right)));
+                }
                 steward::StewardEffect::Hear(accusation, _) => self.hearing = Some(accusation),
                 steward::StewardEffect::Keep(_, request) => self.kept.push(*request),
                 effect @ (steward::StewardEffect::Exhibit(_) | steward::StewardEffect::Measure(_)) => {

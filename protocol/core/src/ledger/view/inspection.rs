@@ -1,8 +1,10 @@
 //! Who inspects a round, and whether it was echoed so that it can be audited.
 
+use std::collections::BTreeMap;
+
 use super::{Reach, RoundView, WeightedCommit};
-use crate::coins::jury;
-use crate::ids::{MemberId, Slot};
+use crate::coins::{Coin, block_inspector, jury, selects_block};
+use crate::ids::{Block, MemberId, Part, Slot};
 
 impl RoundView {
     /// Whether coins may be shown: the outcome holds the echoes of AUDIT-1.
@@ -53,6 +55,29 @@ impl RoundView {
     /// Verifiers that share the blocks of this round: those that were left when it was over (AUDIT-20).
     pub fn block_inspectors(&self) -> &[MemberId] {
         self.over().map_or(&[], |over| &over.block_inspectors)
+    }
+
+    /// The blocks of the round that a verifier's node coin draws, by part, at the rate `audit.blocks_ppm` (AUDIT-20); none before
+    /// the round is over.
+    pub fn drawn_blocks(&self, verifier: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Part, Vec<Block>> {
+        let mut drawn = BTreeMap::new();
+        let (Some(freeze), Some(outcome)) = (self.freeze_digest(), self.outcome_digest()) else {
+            return drawn;
+        };
+        // AUDIT-20: those of the Outcome, whoever has gone since.
+        let inspectors = self.block_inspectors();
+        let Some(index) = inspectors.iter().position(|inspector| inspector == verifier) else { return drawn };
+        for (part, plan) in self.parts().iter().enumerate() {
+            let own = |block: &&Block| {
+                block_inspector(&outcome, **block, inspectors.len()) == index
+                    && selects_block(coin, &freeze, **block, ppm)
+            };
+            let blocks: Vec<Block> = plan.blocks.iter().filter(own).copied().collect();
+            if !blocks.is_empty() {
+                drawn.insert(Part(part as u16), blocks);
+            }
+        }
+        drawn
     }
 
     /// How many verifiers shared the round at its freeze.

@@ -1,10 +1,11 @@
 //! Contributors check a round's results before they are applied; disputed results are reduced again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::mark::Mark;
 use super::{Conductor, Output};
 use crate::error::Reject;
-use crate::ids::{Block, Digest, MemberId, Part, Slot};
+use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use crate::ledger::{RoundView, Stage};
 use crate::messages::round::{Checked, PartResult};
 use crate::reduction::weights;
@@ -15,17 +16,6 @@ use crate::sign::Signed;
 pub(super) struct ResultsCheck {
     pub(super) parts: BTreeSet<Part>,
     pub(super) objections: BTreeSet<Block>,
-}
-
-/// The wait for a member's word is put off for at most two to the power of this many rounds.
-const MOST_DOUBLINGS: u32 = 16;
-
-/// How often a member has let a round wait for its word in vain.
-#[derive(Default)]
-pub(super) struct Stall {
-    times: u32,
-    /// Rounds in which it has to give its word before one waits for it again.
-    owed: u32,
 }
 
 impl Conductor {
@@ -60,7 +50,6 @@ impl Conductor {
                 "checked parts are those that its author computes on, objections of these parts, in order",
             ));
         }
-        let first = !self.gathered.checked.contains_key(&slot);
         let word = self.gathered.checked.entry(slot).or_default();
         // Each of them is work for the steward: nobody is heard more often than there are parts.
         if checked.parts.iter().all(|part| word.parts.contains(part)) {
@@ -68,8 +57,8 @@ impl Conductor {
         }
         word.parts.extend(checked.parts.iter());
         word.objections.extend(checked.objections.iter());
-        if let Some(stall) = self.stalls.get_mut(&checked.author()).filter(|_| first) {
-            stall.owed = stall.owed.saturating_sub(1);
+        if let Some(mark) = self.marks.get_mut(&checked.author()) {
+            mark.has_spoken = true;
         }
         self.tick(now);
         Ok(())
@@ -101,18 +90,38 @@ impl Conductor {
         self.tick(now);
     }
 
+    /// The values of a result that would be sealed are here, or they are unavailable (ROUND-30): then it counts as missing.
+    pub fn obtained(&mut self, now: u64, result: &PartResult, are_here: bool) {
+        let stands = self.ledger.current().is_some_and(|view| view.round() == result.round)
+            && self.standing_of(result.part) == Some(result.digest);
+        // What is applied is what the Outcome lists.
+        if stands && !self.applying && self.gathered.next.is_none() {
+            let name = (result.part, result.digest);
+            if are_here {
+                self.gathered.here.insert(name);
+            } else if !self.gathered.here.contains(&name) {
+                self.strike_standing(result.part);
+            }
+        }
+        self.tick(now);
+    }
+
     /// Members whose Checked no round waits for at present, because earlier waits were in vain (ROUND-21).
     pub fn stalling(&self) -> impl Iterator<Item = &MemberId> {
-        self.stalls.iter().filter(|(_, stall)| stall.owed > 0).map(|(member, _)| member)
+        let round = self.ledger.next_round();
+        self.marks.iter().filter(move |(_, mark)| mark.holds(round)).map(|(member, _)| member)
     }
 
     /// These members have let the round wait in vain.
-    fn stalled(&mut self, members: Vec<MemberId>) {
+    fn mark(&mut self, members: Vec<MemberId>) {
+        let Some(round) = self.ledger.current().map(RoundView::round) else { return };
+        self.marks.retain(|_, mark| mark.left(round) > 0);
+        // Once a round, however often it waits there.
+        let fresh = |member: &MemberId| self.marks.get(member).is_none_or(|mark| mark.round != round);
+        let members: Vec<MemberId> = members.into_iter().filter(fresh).collect();
         for member in members {
-            let stall = self.stalls.entry(member).or_default();
-            // Doubling: whoever speaks every second time would else hold up every second round.
-            stall.owed = 1 << stall.times.min(MOST_DOUBLINGS);
-            stall.times += 1;
+            let mark = Mark::new(round, self.marks.get(&member));
+            self.marks.insert(member, mark);
         }
     }
 
@@ -135,7 +144,9 @@ impl Conductor {
             });
         }
         // What stands now may be new to the contributors: they have the whole time for it.
-        self.gathered.checking = None;
+        if self.standing_of(part).is_some() {
+            self.gathered.checking = None;
+        }
     }
 
     /// The digest that would be sealed of a part now.
@@ -146,41 +157,126 @@ impl Conductor {
 
     /// What follows from the results and from what contributors say of them.
     pub(super) fn reduce(&mut self) -> Option<Output> {
-        let output = self.reduced()?;
-        // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for
-        // so long.
-        if let Output::Apply(_) = output {
+        loop {
+            let output = self.reduced()?;
+            if !matches!(output, Output::Apply(_)) {
+                return Some(output);
+            }
+            // ROUND-30: nobody is charged for a part whose values the steward itself lacks.
+            if self.lacks_values() {
+                return None;
+            }
+            // ROUND-21: every result that will come is here: contributors have their say before anything is applied, for
+            // so long. From here on, not from the seal: a slow aggregator must not eat the contributors' time.
             let now = self.now;
-            // From here on, not from the seal: a slow aggregator must not eat the contributors' time.
             self.gathered.checking.get_or_insert(now);
             if let Some(disputed) = self.disputed() {
                 return Some(Output::Inspect(disputed));
             }
-            let waited_for = self.unheard();
-            if !waited_for.is_empty() {
-                if self.poll_timeout().is_some_and(|deadline| self.now < deadline) {
-                    return None;
-                }
-                // Otherwise one silent member would cost every round a timer.
-                self.stalled(waited_for);
+            if self.awaits_words() {
+                return None;
             }
+            // ROUND-31: that nobody objects says something only as far as those who would are heard.
+            let unapproved = self.parts_unapproved();
+            let Some(first) = unapproved.first() else { return Some(output) };
+            let patience = self.patience().map_or(0, u64::from);
+            let until = *self.gathered.doubted.get_or_insert(now.saturating_add(patience));
+            if now < until {
+                let said = self.ledger.current().and_then(|view| self.said(view, *first).next());
+                return said.map(|(_, said)| Output::Inspect(said.signed.clone()));
+            }
+            let view = self.ledger.current()?;
+            let unheard = unapproved.into_iter().filter(|part| !self.is_approved(view, *part, false));
+            let unheard: Vec<Part> = unheard.collect();
+            if unheard.is_empty() {
+                return Some(output);
+            }
+            // All at once: each might otherwise take the time of a reduction.
+            unheard.into_iter().for_each(|part| self.strike_standing(part));
         }
-        Some(output)
     }
 
-    /// Contributors with an open channel that have not yet checked every result.
-    fn unheard(&self) -> Vec<MemberId> {
+    /// Whether the values of a result that would be sealed are not here yet.
+    fn lacks_values(&self) -> bool {
+        self.standing().any(|(part, digest, _)| !self.gathered.here.contains(&(part, digest)))
+    }
+
+    /// Whether the round waits for somebody's Checked. Those for whom it has waited in vain are marked.
+    fn awaits_words(&mut self) -> bool {
+        let mut awaited = self.unheard(|view, _, member| !self.is_marked(member, view.round()));
+        let overdue = self.poll_timeout().is_none_or(|deadline| self.now >= deadline);
+        if awaited.is_empty() || overdue {
+            // Marks hold while the others have most of the weight: no number of marks switches objections off.
+            let minor = self.parts_unapproved();
+            let needed = |view: &RoundView, slot: Slot| {
+                minor.iter().any(|part| view.computes_on(slot, *part) && !self.has_checked(slot, *part))
+            };
+            awaited.extend(
+                self.unheard(|view, slot, member| self.is_marked(member, view.round()) && needed(view, slot)),
+            );
+        }
+        if !overdue {
+            return !awaited.is_empty();
+        }
+        // Otherwise one silent member would cost every round a timer.
+        self.mark(awaited);
+        false
+    }
+
+    fn is_marked(&self, member: &MemberId, round: Round) -> bool {
+        self.marks.get(member).is_some_and(|mark| mark.holds(round))
+    }
+
+    /// Contributors with an open channel that have not yet checked every result, of those that `such` names.
+    fn unheard(&self, such: impl Fn(&RoundView, Slot, &MemberId) -> bool) -> Vec<MemberId> {
         let Some(view) = self.ledger.current() else { return Vec::new() };
-        let has_checked = |slot: &Slot| {
-            let word = self.gathered.checked.get(slot);
-            let mut parts = self.gathered.results.keys().filter(|(part, _)| view.computes_on(*slot, *part));
-            parts.all(|(part, _)| word.is_some_and(|word| word.parts.contains(part)))
+        let has_checked = |slot: Slot| {
+            let mut parts = self.gathered.results.keys().filter(|(part, _)| view.computes_on(slot, *part));
+            parts.all(|(part, _)| self.has_checked(slot, *part))
         };
-        let commitments =
-            view.commitments().filter(|(slot, _)| is_counted(view, *slot) && !has_checked(slot));
-        let waited = commitments.map(|(_, commitment)| commitment.author);
-        let stalls = |member: &MemberId| self.stalls.get(member).is_some_and(|stall| stall.owed > 0);
-        waited.filter(|member| self.is_live(member) && !stalls(member)).collect()
+        let open = view.commitments().filter(|(slot, _)| is_counted(view, *slot) && !has_checked(*slot));
+        let awaited = open.map(|(slot, commitment)| (slot, commitment.author));
+        let awaited = awaited.filter(|(slot, member)| self.is_live(member) && such(view, *slot, member));
+        awaited.map(|(_, member)| member).collect()
+    }
+
+    /// ROUND-31: parts whose result was not reduced again, and that contributors with half of the weight or more have not
+    /// checked, or object to.
+    fn parts_unapproved(&self) -> Vec<Part> {
+        let Some(view) = self.ledger.current() else { return Vec::new() };
+        let is_unapproved = |part: &Part| {
+            let author = self.said(view, *part).next().map(|(author, _)| author);
+            let open = author.is_some_and(|author| !self.gathered.upheld.contains(&(*part, author)));
+            open && !self.is_approved(view, *part, true)
+        };
+        (0..view.parts().len() as u16).map(Part).filter(is_unapproved).collect()
+    }
+
+    /// Whether contributors with more than half of a part's weight have checked it and, block by block, do not object to it.
+    /// Whether it is right they can tell only as far as AGG-20 does, so that objections may be left out.
+    fn is_approved(&self, view: &RoundView, part: Part, objections: bool) -> bool {
+        let Some(weights) = self.weights_in(view, part) else { return false };
+        let heard = weights.iter().filter(|(slot, _)| self.has_checked(*slot, part));
+        let heard: u64 = heard.map(|(_, weight)| weight).sum();
+        let against = if objections { self.most_objections(view, part, &weights) } else { 0 };
+        2 * heard.saturating_sub(against) > weights.iter().map(|(_, weight)| weight).sum()
+    }
+
+    /// The weight against the block of a part to which most object.
+    fn most_objections(&self, view: &RoundView, part: Part, weights: &[(Slot, u64)]) -> u64 {
+        let Some(plan) = view.parts().get(part.index()) else { return 0 };
+        let words =
+            weights.iter().filter_map(|(slot, weight)| Some((self.gathered.checked.get(slot)?, weight)));
+        let mut against: BTreeMap<Block, u64> = BTreeMap::new();
+        for (word, weight) in words {
+            let of_part = word.objections.iter().filter(|block| plan.blocks.binary_search(block).is_ok());
+            of_part.for_each(|block| *against.entry(*block).or_default() += weight);
+        }
+        against.into_values().max().unwrap_or_default()
+    }
+
+    fn has_checked(&self, slot: Slot, part: Part) -> bool {
+        self.gathered.checked.get(&slot).is_some_and(|word| word.parts.contains(&part))
     }
 
     /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object
@@ -204,23 +300,16 @@ impl Conductor {
     }
 
     fn is_contested(&self, view: &RoundView, part: Part) -> bool {
-        let (Some(plan), Some(inputs)) = (view.parts().get(part.index()), view.inputs().get(part.index()))
-        else {
-            return false;
-        };
-        let slots: Vec<Slot> = inputs.slots().collect();
+        let Some(weights) = self.weights_in(view, part) else { return false };
+        // More than half: a minority that objects to everything must not cost a reduction.
+        2 * self.most_objections(view, part, &weights) > weights.iter().map(|(_, weight)| weight).sum()
+    }
+
+    /// Who counts in a part, each with its weight (AGG-1).
+    fn weights_in(&self, view: &RoundView, part: Part) -> Option<Vec<(Slot, u64)>> {
+        let slots: Vec<Slot> = view.inputs().get(part.index())?.slots().collect();
         let commitments: Option<Vec<_>> = slots.iter().map(|slot| view.commitment(*slot)).collect();
-        let Some(commitments) = commitments else { return false };
-        let weights = weights(self.ledger.manifest(), &commitments);
-        let total: u64 = weights.iter().sum();
-        let objects = |slot: &Slot, block: &Block| {
-            self.gathered.checked.get(slot).is_some_and(|word| word.objections.contains(block))
-        };
-        plan.blocks.iter().any(|block| {
-            let against = slots.iter().zip(&weights).filter(|(slot, _)| objects(slot, block));
-            // More than half: a minority that objects to everything must not cost a reduction.
-            2 * against.map(|(_, weight)| weight).sum::<u64>() > total
-        })
+        Some(slots.into_iter().zip(weights(self.ledger.manifest(), &commitments?)).collect())
     }
 }
 

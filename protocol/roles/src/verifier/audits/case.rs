@@ -35,8 +35,19 @@ pub struct Source {
     pub part: Part,
     /// The blocks.
     pub blocks: Vec<Block>,
-    /// Members that may hold them: the aggregators of their part, then the author.
+    /// Members that may hold them: the aggregators of their part, then the author. Whom nobody can dial is not among them, but
+    /// for an author whom nobody stands in for.
     pub holders: Vec<MemberId>,
+    /// Whether the part counts its author, so that its keepers have signed for the blocks (ROUND-5).
+    pub signed: bool,
+}
+
+impl Source {
+    /// AUDIT-29: whose fault it is that none of them shows the blocks: that of all who have signed for them and can be
+    /// asked, else the author's.
+    pub(in crate::verifier) fn charged<'a>(&'a self, author: &'a MemberId) -> &'a [MemberId] {
+        if self.signed { &self.holders } else { std::slice::from_ref(author) }
+    }
 }
 
 impl Subject {
@@ -47,10 +58,15 @@ impl Subject {
             let keepers = |attempt| view.reducers(part, attempt);
             // Those of the reassignment first: they reduced the part. The author last: it may want to delay.
             let keepers = keepers(1).chain(keepers(0)).chain([commitment.author]);
-            let mut holders: Vec<MemberId> =
-                keepers.filter(|keeper| ledger.member(keeper).is_some()).collect();
+            let can_be_dialled =
+                |keeper: &MemberId| ledger.member(keeper).is_some_and(|member| !member.addresses.is_empty());
+            let mut holders: Vec<MemberId> = keepers.filter(can_be_dialled).collect();
             holders.dedup();
-            Source { part, blocks: plan.blocks.clone(), holders }
+            if holders.is_empty() {
+                holders.push(commitment.author);
+            }
+            let signed = view.inputs().get(part.index()).is_some_and(|inputs| inputs.contains(slot));
+            Source { part, blocks: plan.blocks.clone(), holders, signed }
         });
         Some(Self {
             record: view.freeze()?.clone(),
