@@ -2,7 +2,8 @@
 //!
 //! Low to high: an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`] bounds
 //! who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them, a
-//! [`swarm`] finds members and spreads hints. Everything that a peer can make grow or wait has a bound: seats, message
+//! [`swarm`] finds members and spreads hints. A [`purse`] bounds what somebody uses over time, and [`reach`] says from where an
+//! address can be dialled. Everything that a peer can make grow or wait has a bound: seats, message
 //! lengths, queues, and the [`endpoint::Timeouts`].
 
 pub mod client;
@@ -12,6 +13,8 @@ pub mod error;
 mod frame_reader;
 pub mod listener;
 pub mod pool;
+pub mod purse;
+pub mod reach;
 pub mod seats;
 pub mod serve;
 pub mod swarm;

@@ -76,7 +76,7 @@ impl Drop for ConnectionSeat {
 }
 
 /// CHAN-12: a source is an IPv4 address, or an IPv6 network of 64 bits, all of which one stranger may control.
-fn source(address: IpAddr) -> IpAddr {
+pub fn source(address: IpAddr) -> IpAddr {
     // An IPv4 address written as IPv6 is no second source.
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),

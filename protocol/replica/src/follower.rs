@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::{Event, Ledger, RoundView, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
@@ -202,7 +202,7 @@ impl Follower {
                 journal.append(record.height, signed).map_err(FollowError::Store)?;
             }
             self.weigh_shown()?;
-            self.spread(signed, &record)?;
+            self.spread(signed, &record, news.newest)?;
             events.push(Event::Sealed(Box::new(record)));
         }
         for notice in news.notices.into_inner() {
@@ -270,9 +270,17 @@ impl Follower {
     }
 
     /// Spreads a record that the ledger has taken, and compares it with what was heard.
-    fn spread(&self, signed: &Signed<Record>, record: &Verified<Record>) -> Result<(), FollowError> {
+    fn spread(
+        &self,
+        signed: &Signed<Record>,
+        record: &Verified<Record>,
+        newest: Height,
+    ) -> Result<(), FollowError> {
         let Some(gossip) = &self.gossip else { return Ok(()) };
-        gossip.sealed(&self.ledger, signed, record).into_iter().try_for_each(|finding| self.act(finding))
+        gossip
+            .sealed(&self.ledger, signed, record, newest)
+            .into_iter()
+            .try_for_each(|finding| self.act(finding))
     }
 
     /// Halts on a steward that shows two ledgers; accuses a member that committed twice.
