@@ -15,7 +15,7 @@ use muster_core::messages::record::{Body, Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues};
+use muster_replica::{Gossiping, HeldState, Results, WantedContribution, WantedValues, contact};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
 use muster_roles::steward::hearing::Matter;
@@ -255,7 +255,11 @@ impl StewardDriver {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
         }
         self.board.seal(signed);
-        match record.body {
+        match &record.body {
+            Body::Return(back) => {
+                let found = contact(self.machine.ledger(), &back.claimed_signer());
+                found.inspect(|found| self.court.peers.returned(found));
+            }
             Body::Freeze(_) => self.report.reached("freeze"),
             Body::Inputs(_) => self.report.reached("inputs"),
             _ => {}

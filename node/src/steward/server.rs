@@ -15,6 +15,7 @@ use muster_store::home::Home;
 use tokio::sync::{mpsc, oneshot};
 
 use super::board::Board;
+use super::dial_back::DialBack;
 use super::driver::Inbound;
 use super::presence::Connections;
 
@@ -28,6 +29,7 @@ pub(super) struct Server {
     pub(super) presence: Arc<Connections>,
     pub(super) driver: mpsc::Sender<Inbound>,
     pub(super) offers: Arc<Offers>,
+    pub(super) dial_back: DialBack,
 }
 
 impl Handler for Server {
@@ -68,6 +70,7 @@ impl Handler for Server {
 
 impl Server {
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
+        self.dial_back.check(&request).await.map_err(Unanswered::Refused)?;
         let (answer, answered) = oneshot::channel();
         let asked = Inbound::Ask { peer, request: Box::new(request), answer };
         self.driver.send(asked).await.map_err(|_| Unanswered::Stopping)?;

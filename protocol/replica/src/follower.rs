@@ -26,7 +26,7 @@ pub use self::error::FollowError;
 use self::proofs::Shown;
 use crate::gossip::Gossiping;
 use crate::hearsay::Misbehaviour;
-use crate::peers::{Contact, PeerError, Peers};
+use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::{Keeps, Replica};
 use crate::results::Results;
 
@@ -72,6 +72,7 @@ impl Follower {
         replica: Replica,
         journal: Option<Arc<Journal>>,
     ) -> Result<Self, FollowError> {
+        peers.behind(steward.member);
         let results = Results::new(replica.layout().clone());
         let ledger = Ledger::new(replica.manifest().clone());
         let replica = Arc::new(Mutex::new(replica));
@@ -324,6 +325,10 @@ impl Follower {
                 let rounds = self.ledger.rounds().map(RoundView::round);
                 self.results.need(rounds.filter(|round| self.ledger.waits(*round)));
                 self.pending.push_back(Pending::Outcome(*round, state.clone(), record.height));
+            }
+            // CHAN-24: the steward has found it there.
+            Body::Return(back) => {
+                contact(&self.ledger, &back.claimed_signer()).inspect(|contact| self.peers.returned(contact));
             }
             Body::Rewind(rewind) => {
                 self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state.clone()));

@@ -232,6 +232,8 @@ pub struct Node {
     applied: bool,
     /// The height at which it last said that it is back, unless that was refused.
     back: Option<Height>,
+    /// Returns with addresses that were refused one after the other.
+    refused: u8,
     /// The newest round that was foreseen.
     foreseen: Option<Round>,
     /// The row that it has said it holds, unless that was refused.
@@ -265,6 +267,7 @@ impl Node {
             followed: false,
             applied: false,
             back: None,
+            refused: 0,
             foreseen: None,
             ready: None,
             dismissal: None,
@@ -313,6 +316,11 @@ impl Node {
             NodeInput::Interrupt => self.interrupted(),
             NodeInput::Tick => {}
         }
+    }
+
+    /// This member was taken without an address.
+    pub fn only_dials(&mut self) {
+        self.addresses = Addresses::default();
     }
 
     /// What is to be done next. Only one thing is decided at a time.
