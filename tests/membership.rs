@@ -2,9 +2,10 @@
 //! and with them again.
 
 use std::fs;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use e2e::processes::{Process, Run, wait_for};
@@ -345,7 +346,63 @@ fn tickets_are_secret_and_keys_that_others_can_read_are_refused() {
     steward.kill();
 }
 
-/// Nobody can be dialled where it says. No round is counted, and after some of them the rest is spared.
+/// Passes connections on to another port, as a router at home does, until it is dropped.
+struct Forward {
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+    at: SocketAddr,
+}
+
+impl Forward {
+    fn to(port: u16) -> Self {
+        let outer = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = outer.local_addr().expect("its address");
+        let open = Arc::new(Mutex::new(Some(Vec::new())));
+        let still = open.clone();
+        std::thread::spawn(move || {
+            for from in outer.incoming().filter_map(Result::ok) {
+                let Ok(to) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let Some(streams) = &mut *still.lock().expect("no panic") else { return };
+                let copy = |stream: &TcpStream| stream.try_clone().expect("a socket");
+                streams.extend([copy(&from), copy(&to)]);
+                for (mut from, mut to) in [(copy(&from), copy(&to)), (to, from)] {
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { open, at }
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        for stream in self.open.lock().expect("no panic").take().into_iter().flatten() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        // Wakes the thread, which closes the port.
+        drop(TcpStream::connect(self.at));
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
+}
+
+/// CHAN-24: nobody is where a node says that it is. It is a member all the same, and nobody is told to dial there.
+#[test]
+fn chan_24_a_node_that_cannot_be_dialled_takes_part_without_an_address() {
+    let run = Run::packed(programs!(), &settings(3, 2), None);
+    let mut steward = run.host();
+    let line = run.invite("node", 2);
+    let mut mute = run.join("mute", &line, &["--advertise", "127.0.0.2:9"]);
+    let mut other = run.join("other", &line, &[]);
+    assert_eq!((mute.wait(), other.wait(), steward.wait()), (0, 0, 0), "{}", mute.log());
+    assert!(mute.log().contains("this member only dials out"), "{}", mute.log());
+}
+
+/// Nobody can be dialled any more where it says. No round is counted, and after some of them the rest is spared.
 #[test]
 fn a_run_in_which_nobody_counts_says_why_and_pauses() {
     let timers = "[timers]\ncommit = 1.0\npart = 1.0\nresult = 1.0\n";
@@ -353,15 +410,20 @@ fn a_run_in_which_nobody_counts_says_why_and_pauses() {
     let mut steward = run.host();
     let line = run.invite("node", 3);
     let names = ["first", "second", "third"];
-    let mut nodes = names.map(|name| run.join(name, &line, &["--advertise", "127.0.0.1:1"]));
+    let ports = names.map(|_| free_port());
+    let forwards = ports.map(Forward::to);
+    let mut nodes = [0, 1, 2].map(|number| {
+        let (listen, at) = (format!("127.0.0.1:{}", ports[number]), forwards[number].at.to_string());
+        run.join(names[number], &line, &["--listen", &listen, "--advertise", &at])
+    });
+    wait_for("three members", || run.events("admit").len() == 3);
+    let outer = forwards.each_ref().map(|forward| forward.at.to_string());
+    drop(forwards);
     wait_for("a pause", || run.events("barren").iter().any(|event| event["pause"].as_u64() >= Some(1)));
     let first = run.events("barren")[0]["why"].as_str().expect("words").to_owned();
-    assert!(first.contains("at 127.0.0.1:1"), "{first}");
+    assert!(outer.iter().any(|at| first.contains(&format!("at {at}"))), "{first}");
     let log = steward.log();
-    assert!(
-        log.contains("nobody counted in round 0") && log.contains("the next round is held back"),
-        "{log}"
-    );
+    assert!(log.contains("nobody counted in round") && log.contains("the next round is held back"), "{log}");
     // It goes on by itself, and holds the round after that back for longer.
     wait_for("a longer pause", || {
         run.events("barren").iter().any(|event| event["pause"].as_u64() >= Some(2))

@@ -11,6 +11,7 @@ mod asks;
 mod board;
 mod clock;
 mod court;
+mod dial_back;
 mod driver;
 mod exhibits;
 mod hearing;
@@ -60,6 +61,7 @@ use asks::Asks;
 use board::Board;
 use clock::Clock;
 use court::{Court, HOARD, SHOWING};
+use dial_back::DialBack;
 use driver::{Inbound, QUEUE, Questions, StewardDriver, StopHearings, WORK};
 use inbox::Inbox;
 use listen::Listening;
@@ -105,8 +107,10 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
+    let dial_back = DialBack::new(run, &endpoint, &listening.addresses);
+    let files = RunFiles { inbox, kept, report };
     let (mut driver, server) =
-        assemble(recovered, endpoint.clone(), inbox, kept, report, options.keep_aggregates)?;
+        assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (stop, stopped) = watch::channel(());
@@ -140,17 +144,24 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     ending
 }
 
-/// The driver with its machine, and the server beside it.
-fn assemble(
-    recovered: Recovered,
-    endpoint: Endpoint,
+/// What the run's folder has beside what was recovered.
+struct RunFiles {
     inbox: Inbox,
     kept: Vec<Request>,
     report: Reporter,
+}
+
+/// The driver with its machine, and the server beside it.
+fn assemble(
+    recovered: Recovered,
+    peers: Peers,
+    dial_back: DialBack,
+    files: RunFiles,
     keep_aggregates: bool,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
+    let RunFiles { inbox, kept, report } = files;
     let board = board(&journal, &ledger)?;
     let layout = ledger.layout().clone();
     let results = Results::new(layout.clone()).with_disk(home.clone());
@@ -160,13 +171,14 @@ fn assemble(
     let (stop, stopped) = watch::channel(false);
     let replica = Arc::new(Mutex::new(replica));
     let offers = offers(&home, &replica, &ledger)?;
+    peers.behind(identity.id());
     let court = Arc::new(Court {
         manifest,
         layout,
         home,
         shelf: intake.shelf().clone(),
         keep_aggregates,
-        peers: Peers::new(endpoint),
+        peers,
         dataset,
         replica,
         offers: offers.clone(),
@@ -189,6 +201,7 @@ fn assemble(
         asks: asks.clone(),
         offers,
         turns: Turns::new(MAKERS),
+        dial_back,
     };
     let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),

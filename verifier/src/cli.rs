@@ -140,7 +140,7 @@ struct GossipArgs {
 impl GossipArgs {
     fn settings(self) -> Option<Settings> {
         let listen = self.gossip.into_iter().collect();
-        (!self.no_gossip).then(|| Settings { listen, bootstrap: Vec::new() })
+        (!self.no_gossip).then(|| Settings { listen, ..Settings::default() })
     }
 }
 

@@ -438,7 +438,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
 fn swarm(arguments: GossipArguments, beside: Option<&String>) -> Option<Settings> {
     let beside = || Some(SocketAddr::new(beside?.parse::<SocketAddr>().ok()?.ip(), 0).to_string());
     let listen = arguments.gossip.or_else(beside).into_iter().collect();
-    (!arguments.no_gossip).then(|| Settings { listen, bootstrap: Vec::new() })
+    (!arguments.no_gossip).then(|| Settings { listen, ..Settings::default() })
 }
 
 fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {

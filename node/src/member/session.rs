@@ -272,14 +272,25 @@ impl Session {
                 Standing::Active | Standing::Away | Standing::Silent(_) => Ok(()),
             };
         }
-        let enrol = Enrol {
-            invitation: self.driver.options.ticket.present(me),
-            addresses: self.addresses.clone(),
-            coins: None,
-            name: self.driver.options.name.clone(),
-        };
-        let signed = self.driver.shared.identity.sign(self.driver.options.ticket.run, &enrol);
-        let answer = self.follower.peers().ask(self.follower.steward(), &Request::Enrol(signed)).await;
+        let mut answer = self.ask_in().await;
+        // CHAN-24: the steward seals no address at which it cannot reach this member. Without one it is a member that only
+        // dials out.
+        if let Err(PeerError::Refused(why)) = &answer
+            && !self.addresses.is_empty()
+        {
+            let alone = std::mem::take(&mut self.addresses);
+            let without = self.ask_in().await;
+            if matches!(without, Ok(Response::Done)) {
+                let said: Vec<&str> = alone.iter().map(|address| &**address).collect();
+                tracing::warn!(
+                    "{why}: this member only dials out and combines no parts; give an address that others can reach with \
+                     --listen or --advertise instead of {}, or say --no-listen",
+                    said.join(", ")
+                );
+                self.driver.machine.only_dials();
+            }
+            answer = without;
+        }
         match answer {
             Ok(Response::Done) => {}
             Ok(_) => return Err(JoinError::Refused("an unexpected answer".into())),
@@ -294,6 +305,19 @@ impl Session {
         }
         self.driver.progress.line(&format!("admitted as {} {me}", Role::Node.word()));
         Ok(())
+    }
+
+    /// Asks for admission, with the addresses that this member has now.
+    async fn ask_in(&self) -> Result<Response, PeerError> {
+        let NodeDriver { options, shared, .. } = &self.driver;
+        let enrol = Enrol {
+            invitation: options.ticket.present(self.me()),
+            addresses: self.addresses.clone(),
+            coins: None,
+            name: options.name.clone(),
+        };
+        let signed = shared.identity.sign(options.ticket.run, &enrol);
+        self.follower.peers().ask(self.follower.steward(), &Request::Enrol(signed)).await
     }
 
     async fn follow(&mut self) -> Result<End, JoinError> {

@@ -92,7 +92,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 listen: member::Listen::At("127.0.0.1:0".into()),
                 advertise: None,
                 show: ShowOptions::default(),
-                gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
+                gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() }),
                 machine: backend.machine(1, None),
                 max_disk: None,
                 progress: false,

@@ -18,7 +18,7 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{InputQuery, PutBlocks, Response};
 use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed};
-use muster_replica::{Gossiping, HeldState, Results, WantedContribution};
+use muster_replica::{Gossiping, HeldState, Results, WantedContribution, contact};
 use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
@@ -300,6 +300,10 @@ impl StewardDriver {
         self.board.seal(signed);
         self.asks.learn(self.machine.ledger());
         match &record.body {
+            Body::Return(back) => {
+                let found = contact(self.machine.ledger(), &back.claimed_signer());
+                found.inspect(|found| self.court.peers.returned(found));
+            }
             Body::Freeze(_) => self.report.reached("freeze"),
             Body::Inputs(_) => self.report.reached("inputs"),
             Body::Outcome(outcome) => self.intake.over(outcome.round),

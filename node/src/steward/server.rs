@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use super::asks::Asks;
 use super::board::Board;
+use super::dial_back::DialBack;
 use super::driver::Inbound;
 use super::presence::Connections;
 
@@ -31,6 +32,7 @@ pub(super) struct Server {
     pub(super) asks: Arc<Asks>,
     pub(super) offers: Arc<Offers>,
     pub(super) turns: Turns,
+    pub(super) dial_back: DialBack,
 }
 
 /// Requests that ask for something are no longer than this.
@@ -137,6 +139,7 @@ impl Server {
     }
 
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
+        self.dial_back.check(&request).await.map_err(Unanswered::Refused)?;
         let answered = self.asks.put(peer, request).await.ok_or(Unanswered::Stopping)?;
         answered.await.map_err(|_| Unanswered::Stopping)
     }

@@ -68,7 +68,7 @@ fn new_run_with(directory: &Path, settings: &str) -> PathBuf {
 
 /// Gossip on any port.
 fn beside() -> Settings {
-    Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }
+    Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() }
 }
 
 fn options(folder: &Path) -> HostOptions {

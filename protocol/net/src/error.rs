@@ -43,6 +43,15 @@ impl NetError {
         matches!(self.cause, Cause::Closed)
     }
 
+    /// Whether nobody of the run was reached there. One that is full, or slow to answer, was.
+    pub fn is_unreachable(&self) -> bool {
+        match &self.cause {
+            Cause::Refused | Cause::Handshake(_) | Cause::System(_) => true,
+            Cause::Timeout(what) => matches!(*what, "connecting" | "the network"),
+            Cause::Full | Cause::Closed | Cause::Peer(_) | Cause::Own(_) => false,
+        }
+    }
+
     pub(crate) fn new(address: &str, cause: impl Into<Cause>) -> Self {
         Self { address: address.to_owned(), cause: cause.into() }
     }

@@ -3,8 +3,9 @@
 //! Low to high: the [`capacity`] is what the system lets this process have open, and [`shares`] divide it among members,
 //! strangers and sources; an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`]
 //! bounds who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them,
-//! a [`swarm`] finds members and spreads hints. Everything that a peer can make grow or wait has a bound: its share,
-//! message lengths, queues, and the [`endpoint::Timeouts`].
+//! a [`swarm`] finds members and spreads hints. A [`purse`] bounds what somebody uses over time, and [`reach`] says from where
+//! an address can be dialled. Everything that a peer can make grow or wait has a bound: its share, message lengths, queues,
+//! and the [`endpoint::Timeouts`].
 
 pub mod capacity;
 pub mod client;
@@ -14,6 +15,8 @@ pub mod error;
 mod frame_reader;
 pub mod listener;
 pub mod pool;
+pub mod purse;
+pub mod reach;
 pub mod seats;
 pub mod serve;
 pub mod shares;

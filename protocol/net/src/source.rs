@@ -14,7 +14,7 @@ impl Source {
 }
 
 /// The address that stands for all of a source.
-pub(crate) fn source(address: IpAddr) -> IpAddr {
+pub fn source(address: IpAddr) -> IpAddr {
     // An IPv4 address written as IPv6 is no second source.
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),

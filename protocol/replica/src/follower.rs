@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::{Event, Ledger, RoundView, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
@@ -26,7 +26,7 @@ pub use self::error::FollowError;
 use self::proofs::Shown;
 use crate::gossip::Gossiping;
 use crate::hearsay::Misbehaviour;
-use crate::peers::{Contact, PeerError, Peers};
+use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::{Keeps, Replica};
 use crate::results::Results;
 
@@ -72,6 +72,7 @@ impl Follower {
         replica: Replica,
         journal: Option<Arc<Journal>>,
     ) -> Result<Self, FollowError> {
+        peers.behind(steward.member);
         let results = Results::new(replica.layout().clone());
         let ledger = Ledger::new(replica.manifest().clone());
         let replica = Arc::new(Mutex::new(replica));
@@ -202,7 +203,7 @@ impl Follower {
                 journal.append(record.height, signed).map_err(FollowError::Store)?;
             }
             self.weigh_shown()?;
-            self.spread(signed, &record)?;
+            self.spread(signed, &record, news.newest)?;
             events.push(Event::Sealed(Box::new(record)));
         }
         for notice in news.notices.into_inner() {
@@ -270,9 +271,17 @@ impl Follower {
     }
 
     /// Spreads a record that the ledger has taken, and compares it with what was heard.
-    fn spread(&self, signed: &Signed<Record>, record: &Verified<Record>) -> Result<(), FollowError> {
+    fn spread(
+        &self,
+        signed: &Signed<Record>,
+        record: &Verified<Record>,
+        newest: Height,
+    ) -> Result<(), FollowError> {
         let Some(gossip) = &self.gossip else { return Ok(()) };
-        gossip.sealed(&self.ledger, signed, record).into_iter().try_for_each(|finding| self.act(finding))
+        gossip
+            .sealed(&self.ledger, signed, record, newest)
+            .into_iter()
+            .try_for_each(|finding| self.act(finding))
     }
 
     /// Halts on a steward that shows two ledgers; accuses a member that committed twice.
@@ -316,6 +325,10 @@ impl Follower {
                 let rounds = self.ledger.rounds().map(RoundView::round);
                 self.results.need(rounds.filter(|round| self.ledger.waits(*round)));
                 self.pending.push_back(Pending::Outcome(*round, state.clone(), record.height));
+            }
+            // CHAN-24: the steward has found it there.
+            Body::Return(back) => {
+                contact(&self.ledger, &back.claimed_signer()).inspect(|contact| self.peers.returned(contact));
             }
             Body::Rewind(rewind) => {
                 self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state.clone()));

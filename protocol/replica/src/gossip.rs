@@ -3,11 +3,12 @@
 //! A run works without: everything here is pulled or asked for on a channel as well.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::codec::encode;
-use muster_core::ids::{Digest, MemberId, Row, RunId};
+use muster_core::ids::{Digest, Height, MemberId, Row, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::lock::lock;
@@ -23,8 +24,9 @@ use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
-use crate::hearsay::{Hearsay, Misbehaviour, SplitView};
+use crate::hearsay::{BEHIND, Hearsay, Misbehaviour, SplitView};
 use crate::peers::Contact;
+use crate::process;
 
 /// Findings that wait at most; more of them would say the same.
 const FINDINGS: usize = 64;
@@ -56,21 +58,24 @@ impl Gossiping {
         let hearsay = Arc::new(Mutex::new(Hearsay::new(ledger)));
         let (findings, found) = mpsc::channel(FINDINGS);
         let ear = Ear { hearsay: hearsay.clone(), findings };
-        let gossip = Gossip::start(identity, ledger.run(), &settings, Box::new(ear))?;
+        let gossip = Gossip::start(identity, ledger.run(), &settings, Arc::new(ear))?;
         Ok((Self { run: ledger.run(), gossip, hearsay, journal }, found))
     }
 
-    /// This member's ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
+    /// This member's ledger has taken a record, where the steward's newest has this height: spreads it unless it was heard,
+    /// and gives what it contradicts.
     pub fn sealed(
         &self,
         ledger: &Ledger,
         signed: &Signed<Record>,
         record: &Verified<Record>,
+        newest: Height,
     ) -> Vec<Misbehaviour> {
         let (findings, heard) = lock(&self.hearsay).sealed(ledger, record);
         self.remember(record);
-        // What came by gossip has been spread already.
-        if !heard {
+        // What came by gossip has been spread already. Who catches up has nothing to tell: of so old a record nobody keeps
+        // anything, and what is of no use has a price (CHAN-22).
+        if !heard && record.height.0.saturating_add(BEHIND) >= newest.0 {
             self.gossip.publish(Topic::Records, encode(&Gossiped::Record(signed.clone())));
         }
         findings
@@ -195,8 +200,8 @@ pub async fn find_member(
     bootstrap: Vec<String>,
     patience: Duration,
 ) -> Option<Vec<String>> {
-    let settings = Settings { listen: Vec::new(), bootstrap };
-    let gossip = Gossip::start(identity, run, &settings, Box::new(Deaf)).ok()?;
+    let settings = Settings { bootstrap, ..Settings::default() };
+    let gossip = Gossip::start(identity, run, &settings, Arc::new(Deaf)).ok()?;
     let found = find(&gossip, member, patience).await;
     gossip.stop().await;
     found
@@ -221,8 +226,13 @@ struct Ear {
 }
 
 impl Sieve for Ear {
-    fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity {
-        let (validity, found) = lock(&self.hearsay).hear(topic, message);
+    fn begin(&self) {
+        // Gossip is a hint (CHAN-11): whatever peers send, rounds come first.
+        process::thread_gives_way();
+    }
+
+    fn judge(&self, topic: Topic, message: &[u8]) -> Validity {
+        let (validity, found) = Hearsay::hear(&self.hearsay, topic, message);
         if let Some(found) = found {
             // Dropped where many wait: the swarm's thread must not wait for whoever reads them.
             let _ = self.findings.try_send(found);
@@ -233,17 +243,25 @@ impl Sieve for Ear {
     fn knows(&self, member: &MemberId) -> bool {
         lock(&self.hearsay).knows(member)
     }
+
+    fn is_host(&self, address: &IpAddr) -> bool {
+        lock(&self.hearsay).is_host(address)
+    }
 }
 
 /// Hears nothing and keeps nothing.
 struct Deaf;
 
 impl Sieve for Deaf {
-    fn judge(&mut self, _: Topic, _: &[u8]) -> Validity {
+    fn judge(&self, _: Topic, _: &[u8]) -> Validity {
         Validity::Ignore
     }
 
     fn knows(&self, _: &MemberId) -> bool {
+        false
+    }
+
+    fn is_host(&self, _: &IpAddr) -> bool {
         false
     }
 }

@@ -5,20 +5,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
 
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
 use muster_core::ledger::{Ledger, Standing};
+use muster_core::lock::lock;
 use muster_core::messages::evidence::{Equivocation, Evidence, Seal};
-use muster_core::messages::gossip::Gossiped;
+use muster_core::messages::gossip::{Gossiped, Head};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::Commit;
-use muster_core::sign::Signed;
+use muster_core::sign::{Signed, Verified};
 use muster_net::swarm::{Topic, Validity};
 
 /// How many heights are remembered behind this member's ledger, and listened to ahead of it.
-const BEHIND: u64 = 256;
+pub(crate) const BEHIND: u64 = 256;
 const AHEAD: u64 = 256;
+/// Seals of one height that are kept: two are a proof, and more prove nothing else.
+const SEALS: usize = 2;
 /// Rounds whose commitments are remembered.
 const ROUNDS: usize = 3;
 
@@ -55,6 +60,8 @@ pub struct Hearsay {
     steward: MemberId,
     next: Height,
     members: BTreeSet<MemberId>,
+    /// Where the ledger says that members can be dialled.
+    hosts: BTreeSet<IpAddr>,
     /// Heads after the records, taken or only heard of.
     heads: BTreeMap<Height, Digest>,
     /// What was heard of them, as signed.
@@ -71,6 +78,24 @@ struct HeardCommit {
     proved: bool,
 }
 
+/// A message whose signature is right.
+enum Told {
+    Record(Signed<Record>, Verified<Record>),
+    Head(Signed<Head>, Verified<Head>),
+    Commit(Signed<Commit>, Verified<Commit>),
+}
+
+impl Told {
+    /// Checks the signature.
+    fn of(said: Gossiped, run: RunId) -> Option<Self> {
+        match said {
+            Gossiped::Record(signed) => signed.verify(run).ok().map(|record| Self::Record(signed, record)),
+            Gossiped::Head(signed) => signed.verify(run).ok().map(|head| Self::Head(signed, head)),
+            Gossiped::Commit(signed) => signed.verify(run).ok().map(|commit| Self::Commit(signed, commit)),
+        }
+    }
+}
+
 impl Hearsay {
     /// Starts from this member's ledger.
     pub fn new(ledger: &Ledger) -> Self {
@@ -79,11 +104,13 @@ impl Hearsay {
             steward: ledger.manifest().steward,
             next: Height(0),
             members: BTreeSet::new(),
+            hosts: BTreeSet::new(),
             heads: BTreeMap::new(),
             seals: BTreeMap::new(),
             seats: BTreeMap::new(),
             commits: BTreeMap::new(),
         };
+        hearsay.meet(ledger);
         if let Some(last) = ledger.height().0.checked_sub(1) {
             // So that a member that has just begun contradicts a split at the height that it begins with.
             hearsay.heads.insert(Height(last), ledger.head());
@@ -97,40 +124,79 @@ impl Hearsay {
         *member == self.steward || self.members.contains(member)
     }
 
+    /// Whether the ledger says that a member can be dialled at this address, on any port.
+    pub fn is_host(&self, address: &IpAddr) -> bool {
+        self.hosts.contains(address)
+    }
+
     /// This member's ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
     pub fn sealed(&mut self, ledger: &Ledger, record: &Record) -> (Vec<Misbehaviour>, bool) {
         self.advance(ledger);
+        let moves = matches!(
+            record.body,
+            Body::Admit(_)
+                | Body::Return(_)
+                | Body::Leave(_)
+                | Body::Ban(_)
+                | Body::CloseTree(_)
+                | Body::Outcome(_)
+        );
+        // Not with each record: there may be thousands of members.
+        if moves {
+            self.meet(ledger);
+        }
         self.took(record)
     }
 
     /// Hears a message: what becomes of it, and what it proves.
-    pub fn hear(&mut self, topic: Topic, message: &[u8]) -> (Validity, Option<Misbehaviour>) {
-        match (topic, decode(message)) {
-            (Topic::Records, Ok(Gossiped::Record(signed))) if signed.claimed_signer() == self.steward => {
-                let Ok(record) = signed.verify(self.run) else { return (Validity::Reject, None) };
+    pub fn hear(shared: &Mutex<Self>, topic: Topic, message: &[u8]) -> (Validity, Option<Misbehaviour>) {
+        let (screened, run) = {
+            let hearsay = lock(shared);
+            (hearsay.screen(topic, message), hearsay.run)
+        };
+        // Not under the lock: whoever seals or follows waits for it, and peers decide how much there is to check.
+        match screened.map(|said| Told::of(said, run)) {
+            Err(validity) => (validity, None),
+            Ok(None) => (Validity::Reject, None),
+            Ok(Some(told)) => lock(shared).weigh(told),
+        }
+    }
+
+    /// CHAN-22: what costs nothing, before a signature is checked: strangers must not make members verify what nobody needs.
+    fn screen(&self, topic: Topic, message: &[u8]) -> Result<Gossiped, Validity> {
+        let said = decode(message).map_err(|_| Validity::Reject)?;
+        let seated = |author| self.seats.values().any(|seated| seated.contains(&author));
+        match (topic, &said) {
+            (Topic::Records, Gossiped::Record(signed)) if signed.claimed_signer() == self.steward => Ok(said),
+            (Topic::Records, Gossiped::Head(signed)) if signed.claimed_signer() == self.steward => Ok(said),
+            (Topic::Commits, Gossiped::Commit(signed)) if seated(signed.claimed_signer()) => Ok(said),
+            (Topic::Commits, Gossiped::Commit(_)) => Err(Validity::Ignore),
+            _ => Err(Validity::Reject),
+        }
+    }
+
+    fn weigh(&mut self, told: Told) -> (Validity, Option<Misbehaviour>) {
+        match told {
+            Told::Record(signed, record) => {
                 // A record names the head before it, too: two ledgers part there at the latest.
                 let before = record.height.0.checked_sub(1).map(|height| (Height(height), record.previous));
-                let told = self.heads_told(&[Some((record.height, record.head())), before]);
-                self.keep((record.height, record.head()), &told, || Seal::Record(signed));
-                told
+                let name = (record.height, record.head());
+                self.seal_told(name, before, || Seal::Record(signed))
             }
-            (Topic::Records, Ok(Gossiped::Head(signed))) if signed.claimed_signer() == self.steward => {
-                let Ok(said) = signed.verify(self.run) else { return (Validity::Reject, None) };
-                let told = self.heads_told(&[Some((said.height, said.head))]);
-                self.keep((said.height, said.head), &told, || Seal::Head(signed));
-                told
+            Told::Head(signed, said) => self.seal_told((said.height, said.head), None, || Seal::Head(signed)),
+            Told::Commit(signed, commit) => {
+                let author = commit.author();
+                if !self.seats.get(&commit.round).is_some_and(|seated| seated.contains(&author)) {
+                    return (Validity::Ignore, None);
+                }
+                self.commit(author, commit.into_inner(), &signed)
             }
-            (Topic::Commits, Ok(Gossiped::Commit(signed))) => self.commit_told(&signed),
-            _ => (Validity::Reject, None),
         }
     }
 
     /// Moves on with the ledger, and forgets what is over.
     fn advance(&mut self, ledger: &Ledger) {
         self.next = ledger.height();
-        let present = |standing| !matches!(standing, Standing::Left | Standing::Banned);
-        let members = ledger.members().iter().filter(|member| present(member.standing));
-        self.members = members.map(|member| member.id).collect();
         if let Some(view) = ledger.current() {
             let seated = || view.seats().iter().map(|seat| seat.member).collect();
             self.seats.entry(view.round()).or_insert_with(seated);
@@ -145,17 +211,35 @@ impl Hearsay {
         self.seals = self.seals.split_off(&(oldest, Digest::default()));
     }
 
-    /// Keeps a seal that was heard, to prove what it contradicts.
-    fn keep(
+    /// Who is a member, and where.
+    fn meet(&mut self, ledger: &Ledger) {
+        let present = |standing| !matches!(standing, Standing::Left | Standing::Banned);
+        let members = || ledger.members().iter().filter(|member| present(member.standing));
+        self.members = members().map(|member| member.id).collect();
+        let sockets = members().flat_map(|member| member.addresses.iter());
+        let sockets = sockets.filter_map(|address| address.parse::<SocketAddr>().ok());
+        self.hosts = sockets.map(|socket| socket.ip().to_canonical()).collect();
+    }
+
+    /// A seal is heard; kept, it proves what it contradicts.
+    fn seal_told(
         &mut self,
         name: (Height, Digest),
-        told: &(Validity, Option<Misbehaviour>),
+        before: Option<(Height, Digest)>,
         seal: impl FnOnce() -> Seal,
-    ) {
+    ) -> (Validity, Option<Misbehaviour>) {
+        let (lowest, highest) = ((name.0, Digest([0; 32])), (name.0, Digest([255; 32])));
+        let kept = self.seals.range(lowest..=highest).count();
+        // A steward could sign heads of one height without a bound.
+        if kept >= SEALS && !self.seals.contains_key(&name) {
+            return (Validity::Ignore, None);
+        }
+        let told = self.heads_told(&[Some(name), before]);
         // Only seals of near heights are kept: a steward could sign heights without a bound.
         if told.0 == Validity::Accept {
             self.seals.entry(name).or_insert_with(seal);
         }
+        told
     }
 
     /// A seal that was heard and gives this head: of its height, or a record of the next one.
@@ -202,19 +286,6 @@ impl Hearsay {
         (known != head).then_some(Misbehaviour::SplitView(SplitView { height, known, other: head }))
     }
 
-    fn commit_told(&mut self, signed: &Signed<Commit>) -> (Validity, Option<Misbehaviour>) {
-        let author = signed.claimed_signer();
-        // Before the signature is checked: strangers must not make members verify what nobody needs.
-        if !self.seats.values().any(|seated| seated.contains(&author)) {
-            return (Validity::Ignore, None);
-        }
-        let Ok(commit) = signed.verify(self.run) else { return (Validity::Reject, None) };
-        if !self.seats.get(&commit.round).is_some_and(|seated| seated.contains(&author)) {
-            return (Validity::Ignore, None);
-        }
-        self.commit(author, commit.into_inner(), signed)
-    }
-
     /// Of each member in each round two are worth passing on: one, and one that contradicts it.
     fn commit(
         &mut self,
@@ -253,6 +324,14 @@ mod tests {
         Identity::from_secret(&[1; 32])
     }
 
+    /// [`Hearsay::hear`] on a member that nobody else has.
+    fn hear(member: &mut Hearsay, topic: Topic, message: &[u8]) -> (Validity, Option<Misbehaviour>) {
+        let shared = Mutex::new(std::mem::replace(member, hearsay(0)));
+        let heard = Hearsay::hear(&shared, topic, message);
+        *member = shared.into_inner().unwrap();
+        heard
+    }
+
     fn node() -> Identity {
         Identity::from_secret(&[2; 32])
     }
@@ -265,6 +344,7 @@ mod tests {
             steward: steward().id(),
             next: Height(next),
             members: seated.clone(),
+            hosts: BTreeSet::new(),
             heads: BTreeMap::new(),
             seals: BTreeMap::new(),
             seats: BTreeMap::from([(Round(4), seated.clone()), (Round(5), seated)]),
@@ -314,17 +394,23 @@ mod tests {
         // Taken first, heard after.
         let mut member = hearsay(8);
         assert_eq!(member.took(&ours), (Vec::new(), false));
-        assert_eq!(member.hear(Topic::Records, &told(&ours)), (Validity::Accept, None));
-        assert_eq!(member.hear(Topic::Records, &told(&theirs)), (Validity::Accept, split(&ours, &theirs)));
+        assert_eq!(hear(&mut member, Topic::Records, &told(&ours)), (Validity::Accept, None));
+        assert_eq!(
+            hear(&mut member, Topic::Records, &told(&theirs)),
+            (Validity::Accept, split(&ours, &theirs))
+        );
         // Heard first, taken after.
         let mut member = hearsay(7);
-        assert_eq!(member.hear(Topic::Records, &told(&theirs)), (Validity::Accept, None));
+        assert_eq!(hear(&mut member, Topic::Records, &told(&theirs)), (Validity::Accept, None));
         assert_eq!(member.took(&theirs), (Vec::new(), true));
         assert_eq!(member.took(&ours).0, Vec::from_iter(split(&theirs, &ours)));
         // Both only heard.
         let mut member = hearsay(0);
-        assert_eq!(member.hear(Topic::Records, &told(&theirs)), (Validity::Accept, None));
-        assert_eq!(member.hear(Topic::Records, &told(&ours)), (Validity::Accept, split(&theirs, &ours)));
+        assert_eq!(hear(&mut member, Topic::Records, &told(&theirs)), (Validity::Accept, None));
+        assert_eq!(
+            hear(&mut member, Topic::Records, &told(&ours)),
+            (Validity::Accept, split(&theirs, &ours))
+        );
     }
 
     #[test]
@@ -345,11 +431,11 @@ mod tests {
             });
             let longer = [[&whole[..], &[0]].concat(), vec![0xff; 1 << 16]];
             for bytes in cut.chain(changed).chain(longer) {
-                let (validity, finding) = member.hear(topic, &bytes);
+                let (validity, finding) = hear(&mut member, topic, &bytes);
                 assert!(validity != Validity::Accept && finding.is_none(), "{topic:?} {bytes:?}");
             }
             let elsewhere = [Topic::Records, Topic::Commits].into_iter().find(|other| *other != topic);
-            assert_eq!(member.hear(elsewhere.unwrap(), &whole), (Validity::Reject, None));
+            assert_eq!(hear(&mut member, elsewhere.unwrap(), &whole), (Validity::Reject, None));
         }
         assert!(member.heads.is_empty() && member.seals.is_empty() && member.commits.is_empty());
     }
@@ -362,18 +448,21 @@ mod tests {
         let head = |of: &Record| {
             encode(&Gossiped::Head(steward().sign(RUN, &Head { height: of.height, head: of.head() })))
         };
-        assert_eq!(member.hear(Topic::Records, &head(&ours)), (Validity::Accept, None));
-        assert_eq!(member.hear(Topic::Records, &head(&theirs)), (Validity::Accept, split(&ours, &theirs)));
+        assert_eq!(hear(&mut member, Topic::Records, &head(&ours)), (Validity::Accept, None));
+        assert_eq!(
+            hear(&mut member, Topic::Records, &head(&theirs)),
+            (Validity::Accept, split(&ours, &theirs))
+        );
         let next = |previous: &Record| Record { previous: previous.head(), ..record(8, 0, 3) };
         let mut member = hearsay(8);
         member.took(&ours);
         assert_eq!(
-            member.hear(Topic::Records, &told(&next(&theirs))),
+            hear(&mut member, Topic::Records, &told(&next(&theirs))),
             (Validity::Accept, split(&ours, &theirs))
         );
         let mut member = hearsay(8);
         member.took(&ours);
-        assert_eq!(member.hear(Topic::Records, &told(&next(&ours))), (Validity::Accept, None));
+        assert_eq!(hear(&mut member, Topic::Records, &told(&next(&ours))), (Validity::Accept, None));
     }
 
     #[test]
@@ -390,21 +479,27 @@ mod tests {
         for lie in
             [forged, elsewhere, damaged, head, Vec::new(), vec![0xff; 100], told(&theirs)[..50].to_vec()]
         {
-            assert_eq!(member.hear(Topic::Records, &lie), (Validity::Reject, None));
+            assert_eq!(hear(&mut member, Topic::Records, &lie), (Validity::Reject, None));
         }
-        assert_eq!(member.hear(Topic::Commits, &told(&theirs)), (Validity::Reject, None));
-        assert_eq!(member.hear(Topic::Records, &said(&node(), 4, 1)), (Validity::Reject, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &told(&theirs)), (Validity::Reject, None));
+        assert_eq!(hear(&mut member, Topic::Records, &said(&node(), 4, 1)), (Validity::Reject, None));
     }
 
     #[test]
     fn far_away_is_of_no_use() {
         let mut member = hearsay(1000);
         for height in [0, 1000 - BEHIND - 1, 1000 + AHEAD + 1, u64::MAX - 1, u64::MAX] {
-            assert_eq!(member.hear(Topic::Records, &told(&record(height, 1, 1))), (Validity::Ignore, None));
+            assert_eq!(
+                hear(&mut member, Topic::Records, &told(&record(height, 1, 1))),
+                (Validity::Ignore, None)
+            );
         }
         for height in 1000 - BEHIND..=1000 + AHEAD {
             let mut member = hearsay(1000);
-            assert_eq!(member.hear(Topic::Records, &told(&record(height, 1, 1))), (Validity::Accept, None));
+            assert_eq!(
+                hear(&mut member, Topic::Records, &told(&record(height, 1, 1))),
+                (Validity::Accept, None)
+            );
         }
         assert!(member.heads.is_empty());
     }
@@ -412,17 +507,17 @@ mod tests {
     #[test]
     fn two_commitments_of_one_round_are_evidence_once() {
         let mut member = hearsay(8);
-        assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, None));
-        assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Ignore, None));
-        assert_eq!(member.hear(Topic::Commits, &said(&node(), 5, 2)), (Validity::Accept, None));
-        let (validity, found) = member.hear(Topic::Commits, &said(&node(), 4, 3));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&node(), 4, 1)), (Validity::Ignore, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&node(), 5, 2)), (Validity::Accept, None));
+        let (validity, found) = hear(&mut member, Topic::Commits, &said(&node(), 4, 3));
         assert_eq!(validity, Validity::Accept);
         let Some(Misbehaviour::Equivocation(Evidence::Equivocation(pair))) = found else {
             panic!("no evidence")
         };
         assert_eq!(*pair.first.verify(RUN).unwrap(), commit(4, 1));
         assert_eq!(*pair.second.verify(RUN).unwrap(), commit(4, 3));
-        assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 4)), (Validity::Ignore, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&node(), 4, 4)), (Validity::Ignore, None));
     }
 
     #[test]
@@ -433,14 +528,17 @@ mod tests {
             Record { body, ..record(7, 1, 1) }
         };
         let mut member = hearsay(8);
-        member.hear(Topic::Commits, &said(&node(), 4, 1));
+        hear(&mut member, Topic::Commits, &said(&node(), 4, 1));
         assert!(member.took(&freeze(1)).0.is_empty());
         let mut member = hearsay(8);
-        member.hear(Topic::Commits, &said(&node(), 4, 1));
+        hear(&mut member, Topic::Commits, &said(&node(), 4, 1));
         assert!(matches!(member.took(&freeze(2)).0[..], [Misbehaviour::Equivocation(_)]));
         let mut member = hearsay(8);
         member.took(&freeze(2));
-        assert!(matches!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, Some(_))));
+        assert!(matches!(
+            hear(&mut member, Topic::Commits, &said(&node(), 4, 1)),
+            (Validity::Accept, Some(_))
+        ));
     }
 
     #[test]
@@ -453,7 +551,7 @@ mod tests {
             (Topic::Records, encode(&head)),
             (Topic::Commits, said(&node(), 4, 1)),
         ] {
-            assert_eq!(member.hear(topic, &message), (Validity::Accept, None));
+            assert_eq!(hear(&mut member, topic, &message), (Validity::Accept, None));
         }
         let before = hearsay(7);
         assert_eq!((member.next, &member.members), (before.next, &before.members));
@@ -463,15 +561,33 @@ mod tests {
     }
 
     #[test]
+    fn chan_22_seals_are_bounded_in_number_too() {
+        let mut member = hearsay(8);
+        let named = |what| {
+            encode(&Gossiped::Head(
+                steward().sign(RUN, &Head { height: Height(7), head: Digest([what; 32]) }),
+            ))
+        };
+        assert_eq!(hear(&mut member, Topic::Records, &named(1)), (Validity::Accept, None));
+        let (validity, found) = hear(&mut member, Topic::Records, &named(2));
+        assert!(validity == Validity::Accept && matches!(found, Some(Misbehaviour::SplitView(_))));
+        for what in 3..100 {
+            assert_eq!(hear(&mut member, Topic::Records, &named(what)), (Validity::Ignore, None));
+        }
+        assert_eq!(member.seals.len(), 2);
+        assert!([1, 2].iter().all(|what| member.seal(Height(7), &Digest([*what; 32])).is_some()));
+    }
+
+    #[test]
     fn only_the_seated_are_heard() {
         let mut member = hearsay(8);
         let stranger = Identity::from_secret(&[3; 32]);
-        assert_eq!(member.hear(Topic::Commits, &said(&stranger, 4, 1)), (Validity::Ignore, None));
-        assert_eq!(member.hear(Topic::Commits, &said(&node(), 3, 1)), (Validity::Ignore, None));
-        assert_eq!(member.hear(Topic::Commits, &said(&node(), 6, 1)), (Validity::Ignore, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&stranger, 4, 1)), (Validity::Ignore, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&node(), 3, 1)), (Validity::Ignore, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &said(&node(), 6, 1)), (Validity::Ignore, None));
         let mut forged = said(&node(), 4, 1);
         *forged.last_mut().unwrap() ^= 1;
-        assert_eq!(member.hear(Topic::Commits, &forged), (Validity::Reject, None));
+        assert_eq!(hear(&mut member, Topic::Commits, &forged), (Validity::Reject, None));
         assert!(member.commits.is_empty());
         assert!(member.knows(&node().id()) && member.knows(&steward().id()) && !member.knows(&stranger.id()));
     }

@@ -9,6 +9,7 @@ pub mod archive;
 mod bootstrap;
 mod contributions;
 mod crew;
+mod dialling;
 mod evidence;
 pub mod exit;
 mod follower;

@@ -21,6 +21,8 @@ use muster_net::error::NetError;
 use muster_net::pool::Pool;
 use tokio::time::timeout;
 
+use crate::dialling::Dialling;
+
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long a contact has for blocks before the next one is asked as well, and how many bytes more a second.
@@ -83,7 +85,7 @@ pub enum PeerError {
     Unexpected,
     /// The peer took longer than it may.
     Late,
-    /// It has no address, or nobody was asked.
+    /// It has no address that may be dialled now, or nobody was asked.
     Unreachable,
 }
 
@@ -95,7 +97,7 @@ impl fmt::Display for PeerError {
             Self::Reject(reject) => write!(f, "sent something untrue: {reject}"),
             Self::Unexpected => write!(f, "answered something that was not asked"),
             Self::Late => write!(f, "took too long"),
-            Self::Unreachable => write!(f, "no address to reach it"),
+            Self::Unreachable => write!(f, "no address to reach it, or none where somebody answered lately"),
         }
     }
 }
@@ -120,12 +122,15 @@ pub struct Peers {
     moved: Arc<Mutex<Option<Contact>>>,
     /// Who has not answered in time, and when: others are asked before it for a while.
     late: Arc<Mutex<BTreeMap<MemberId, Instant>>>,
+    /// Where nobody answered lately.
+    dialling: Arc<Dialling>,
 }
 
 impl Peers {
     /// With this identity and run.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
+            dialling: Arc::new(Dialling::new(endpoint.clone())),
             pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
             // One: only the steward is polled.
             polls: Arc::new(Pool::new(endpoint.clone(), 1)),
@@ -133,6 +138,16 @@ impl Peers {
             moved: Arc::default(),
             late: Arc::default(),
         }
+    }
+
+    /// From now on the addresses of everybody but this member come from the ledger, so that others chose them (CHAN-25).
+    pub fn behind(&self, steward: MemberId) {
+        self.dialling.behind(steward);
+    }
+
+    /// A member was found at its addresses by somebody else: they are dialled at once, also where nobody answered lately.
+    pub fn returned(&self, contact: &Contact) {
+        self.dialling.found(contact.addresses.iter().map(String::as_str));
     }
 
     /// Dials the steward here from now on, instead of where its contacts say.
@@ -151,7 +166,7 @@ impl Peers {
     /// # Errors
     /// [`PeerError`] of the last address.
     pub async fn ask(&self, contact: &Contact, request: &Request) -> Result<Response, PeerError> {
-        call(&self.pool, &self.current(contact), request, ANSWER).await
+        call(&self.pool, &self.dialling, &self.current(contact), request, ANSWER).await
     }
 
     /// Asks something that the other side may answer late, on a channel of its own.
@@ -164,7 +179,7 @@ impl Peers {
         request: &Request,
         patience: Duration,
     ) -> Result<Response, PeerError> {
-        call(&self.polls, &self.current(contact), request, patience).await
+        call(&self.polls, &self.dialling, &self.current(contact), request, patience).await
     }
 
     /// Brings one member a contribution: requests by number, from 0, up to the first that is none, the next one before the answer
@@ -178,7 +193,7 @@ impl Peers {
         request: &(impl Fn(usize) -> Option<Request> + Sync),
         take: &mut (impl FnMut(Response) -> Result<bool, PeerError> + Send),
     ) -> Result<(), PeerError> {
-        call_each(&self.contributions, &self.current(contact), request, take).await
+        call_each(&self.contributions, &self.dialling, &self.current(contact), request, take).await
     }
 
     /// Values of a part, in order of its blocks, from the first contact whose values have the digest. They are asked in
@@ -235,7 +250,7 @@ impl Peers {
             }
             Ok(true)
         };
-        call_each(&self.pool, &self.current(contact), &request, &mut take).await?;
+        call_each(&self.pool, &self.dialling, &self.current(contact), &request, &mut take).await?;
         Ok(values)
     }
 
@@ -308,7 +323,7 @@ impl Peers {
             }
             Ok(true)
         };
-        call_each(&self.contributions, &self.current(contact), &request, &mut take).await?;
+        call_each(&self.contributions, &self.dialling, &self.current(contact), &request, &mut take).await?;
         Ok(found)
     }
 }
@@ -373,14 +388,18 @@ where
 
 async fn call(
     pool: &Pool,
+    dialling: &Dialling,
     contact: &Contact,
     request: &Request,
     patience: Duration,
 ) -> Result<Response, PeerError> {
     let bytes = encode(request);
     let mut last = PeerError::Unreachable;
-    for address in channels(contact) {
-        match pool.call(address, contact.member, &bytes, patience).await {
+    for address in channels(contact).filter(|address| dialling.may(&contact.member, address, Instant::now()))
+    {
+        let answer = pool.call(address, contact.member, &bytes, patience).await;
+        dialling.asked(address, answer.as_ref().map(|_| ()), Instant::now());
+        match answer {
             Ok(answer) => return response(&answer),
             Err(error) => last = PeerError::Net(error),
         }
@@ -391,13 +410,15 @@ async fn call(
 /// A series, which goes on at the next address where one fails. Each answer has a bound, all together have none.
 async fn call_each(
     pool: &Pool,
+    dialling: &Dialling,
     contact: &Contact,
     request: &(impl Fn(usize) -> Option<Request> + Sync),
     take: &mut (impl FnMut(Response) -> Result<bool, PeerError> + Send),
 ) -> Result<(), PeerError> {
     let mut last = PeerError::Unreachable;
     let mut taken = 0;
-    for address in channels(contact) {
+    for address in channels(contact).filter(|address| dialling.may(&contact.member, address, Instant::now()))
+    {
         let begun = taken;
         let from_there = |number| request(begun + number).map(|request| encode(&request));
         let mut refused = None;
@@ -410,6 +431,7 @@ async fn call_each(
             })
         };
         let asked = pool.call_each(address, contact.member, &from_there, ANSWER, &mut take).await;
+        dialling.asked(address, asked.as_ref().map(|_| ()), Instant::now());
         match (refused, asked) {
             (Some(error), _) => return Err(error),
             (None, Ok(())) => return Ok(()),

@@ -110,7 +110,11 @@ async fn swarm<const N: usize>(members: [(&Identity, &Chain); N]) -> Vec<(Gossip
     let mut nodes: Vec<(Gossiping, Heard)> = Vec::new();
     let mut bootstrap = Vec::new();
     for (identity, chain) in members {
-        let settings = Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: bootstrap.clone() };
+        let settings = Settings {
+            listen: vec!["127.0.0.1:0".into()],
+            bootstrap: bootstrap.clone(),
+            ..Settings::default()
+        };
         let node = Gossiping::start(identity, &chain.0, &settings, None).unwrap();
         bootstrap.extend(node.0.own(PATIENCE).await);
         assert_eq!(bootstrap.len(), nodes.len() + 1);
@@ -134,9 +138,9 @@ async fn a_steward_that_shows_two_ledgers_is_found_out_by_both_sides() {
     let mut nodes = swarm(members).await;
     let (signed, record) = ours.seal(Body::Open(roots(1)));
     let (other_signed, other) = theirs.seal(Body::Open(roots(2)));
-    let found = nodes[1].0.sealed(&ours.0, &signed, &record);
+    let found = nodes[1].0.sealed(&ours.0, &signed, &record, Height(0));
     assert!(found.is_empty());
-    let found = nodes[2].0.sealed(&theirs.0, &other_signed, &other);
+    let found = nodes[2].0.sealed(&theirs.0, &other_signed, &other, Height(0));
     for (node, mut found) in [(1, Vec::new()), (2, found)] {
         if found.is_empty() {
             found.extend(soon(nodes[node].1.recv()).await);
@@ -164,7 +168,7 @@ async fn a_long_record_is_announced_by_its_head() {
     let (signed, short) =
         fork.seal(Body::Freeze(Freeze { round: Round(0), state: fork.0.state().root(), commits }));
     let (gossip, heard) = &mut nodes[1];
-    let found = match gossip.sealed(&fork.0, &signed, &short).pop() {
+    let found = match gossip.sealed(&fork.0, &signed, &short, short.height).pop() {
         Some(found) => Some(found),
         None => soon(heard.recv()).await,
     };

@@ -238,6 +238,8 @@ pub struct Node {
     back: Option<Height>,
     /// Height of the ledger when it had read everything for the first time.
     since: Option<Height>,
+    /// Returns with addresses that were refused one after the other.
+    refused: u8,
     /// The newest round that was foreseen.
     foreseen: Option<Round>,
     /// The row that it has said it holds, unless that was refused.
@@ -272,6 +274,7 @@ impl Node {
             applied: false,
             back: None,
             since: None,
+            refused: 0,
             foreseen: None,
             ready: None,
             dismissal: None,
@@ -320,6 +323,11 @@ impl Node {
             NodeInput::Interrupt => self.interrupted(),
             NodeInput::Tick => {}
         }
+    }
+
+    /// This member was taken without an address.
+    pub fn only_dials(&mut self) {
+        self.addresses = Addresses::default();
     }
 
     /// What is to be done next. Only one thing is decided at a time.

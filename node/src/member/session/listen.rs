@@ -50,8 +50,12 @@ pub(super) async fn listen(
     let listener = bind(&wanted, journal, &shares).await?;
     let address = listener.local_addr();
     journal.put_note(LISTENED, address.to_string().as_bytes())?;
-    let Some(advertised) = advertised(options.advertise.as_deref(), address, own) else {
-        let said = options.advertise.as_ref().unwrap_or(&wanted);
+    let said = match &options.advertise {
+        Some(said) => Some(number(said, address.is_ipv4()).await?),
+        None => None,
+    };
+    let Some(advertised) = advertised(said.as_deref(), address, own) else {
+        let said = said.as_ref().unwrap_or(&wanted);
         tracing::warn!(
             "nobody else can dial {said}, and the steward is on another machine: this member only dials out and combines no \
              parts; give an address that others can reach with --listen or --advertise, or say --no-listen"
@@ -66,6 +70,17 @@ pub(super) async fn listen(
     }));
     let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok((addresses, Some(stop)))
+}
+
+/// CHAN-24: the number of an address: what a name stands for may change as soon as others dial it. One of the family that is
+/// listened on, where the name has one.
+async fn number(said: &str, v4: bool) -> Result<String, JoinError> {
+    let found = tokio::net::lookup_host(said).await.map(|found| found.collect::<Vec<_>>());
+    let found = found.map_err(|error| JoinError::Environment(format!("--advertise {said}: {error}")))?;
+    let own = found.iter().find(|address| address.is_ipv4() == v4).or(found.first());
+    let own =
+        own.ok_or_else(|| JoinError::Environment(format!("--advertise {said}: the name has no address")))?;
+    Ok(own.to_string())
 }
 
 /// A port there; where any will do, that of the last time if it is free.

@@ -1,6 +1,6 @@
 //! Addresses as people write them, and as libp2p does.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
@@ -23,6 +23,22 @@ pub(super) fn dialled(text: &str) -> Option<(PeerId, Multiaddr)> {
     let address: Multiaddr = text.parse().ok().filter(on_tcp)?;
     let Some(Protocol::P2p(peer)) = address.iter().last() else { return None };
     Some((peer, address))
+}
+
+/// The IP address at the beginning; for one that has none, which this transport never gives, the unspecified one.
+pub(super) fn ip(address: &Multiaddr) -> IpAddr {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => ip.into(),
+        Some(Protocol::Ip6(ip)) => ip.to_canonical(),
+        _ => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Where an address leads, if this swarm's transport can dial it.
+pub(super) fn socket(address: &Multiaddr) -> Option<SocketAddr> {
+    let mut parts = address.iter().skip(1);
+    let Some(Protocol::Tcp(port)) = parts.next().filter(|_| on_tcp(address)) else { return None };
+    Some(SocketAddr::new(ip(address), port))
 }
 
 /// Whether an address is one that this swarm's transport can dial.
@@ -48,6 +64,20 @@ mod tests {
         {
             assert!(listened(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_address_leads_to_a_socket() {
+        let peer = PeerId::random();
+        let of = |text: &str| socket(&text.parse().unwrap());
+        assert_eq!(of("/ip4/10.0.0.1/tcp/7"), Some("10.0.0.1:7".parse().unwrap()));
+        assert_eq!(
+            of(&format!("/ip6/::ffff:10.0.0.1/tcp/7/p2p/{peer}")),
+            Some("10.0.0.1:7".parse().unwrap())
+        );
+        assert_eq!(of("/ip4/10.0.0.1/udp/7"), None);
+        assert_eq!(of("/dns4/example.org/tcp/7"), None);
+        assert_eq!(ip(&"/ip6/2001:db8::1/tcp/7".parse().unwrap()), "2001:db8::1".parse::<IpAddr>().unwrap());
     }
 
     #[test]

@@ -1,28 +1,37 @@
 //! The libp2p protocols of a swarm and their settings.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use libp2p::allow_block_list::{self, BlockedPeers};
-use libp2p::connection_limits::{self, ConnectionLimits};
-use libp2p::gossipsub::{self, IdentTopic, MessageAuthenticity, MessageId, ValidationMode};
+use libp2p::gossipsub::{
+    self, IdentTopic, IdentityTransform, MessageAuthenticity, MessageId, ValidationMode,
+    WhitelistSubscriptionFilter,
+};
 use libp2p::identity::Keypair;
 use libp2p::kad::store::{MemoryStore, MemoryStoreConfig};
-use libp2p::swarm::NetworkBehaviour;
-use libp2p::{StreamProtocol, Swarm, SwarmBuilder, identify, kad, noise, tcp, yamux};
+use libp2p::swarm::{Config, NetworkBehaviour};
+use libp2p::{StreamProtocol, Swarm, identify, kad};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::RunId;
 use muster_core::limits;
 use muster_core::sign::Identity;
 
+use super::doors::Doors;
+use super::guarded;
 use super::registry::PROVIDERS;
+use super::rules::Rules;
 use super::sieve::Topic;
 use super::whereabouts::ENTRY_BYTES;
 use crate::error::NetError;
 
 /// What libp2p puts around a message: author, number, topic, signature.
 const ENVELOPE: usize = 1024;
-/// How long a message that was seen is not taken again.
-const SEEN: Duration = Duration::from_secs(600);
+/// How long a message that was seen is not taken again: far longer than one travels. What is remembered takes room, so that its
+/// number has a bound: that of the bytes that peers may bring in this time.
+const SEEN: Duration = Duration::from_secs(60);
+/// Messages that wait to be sent to one peer, which may not read; more of them are dropped.
+const OUTBOX: usize = 256;
 /// How long a connection without use stays open.
 const IDLE: Duration = Duration::from_secs(120);
 /// How long a look-up may take.
@@ -30,17 +39,15 @@ const QUERY: Duration = Duration::from_secs(10);
 /// How long an entry stays in the table, and how often it is renewed.
 const ENTRY_LIFE: Duration = Duration::from_secs(2 * 3600);
 const ENTRY_RENEWAL: Duration = Duration::from_secs(20 * 60);
-/// Connections in the handshake, open from others, open to others, and open with one peer.
-const CONNECTIONS: [u32; 4] = [32, 128, 64, 2];
 
 /// All protocols of one swarm.
 #[derive(NetworkBehaviour)]
 pub(super) struct Behaviour {
     pub(super) blocked: allow_block_list::Behaviour<BlockedPeers>,
-    limits: connection_limits::Behaviour,
+    pub(super) doors: Doors,
     pub(super) identify: identify::Behaviour,
     pub(super) kad: kad::Behaviour<MemoryStore>,
-    pub(super) gossipsub: gossipsub::Behaviour,
+    pub(super) gossipsub: gossipsub::Behaviour<IdentityTransform, WhitelistSubscriptionFilter>,
 }
 
 impl Topic {
@@ -67,38 +74,39 @@ pub(super) fn table(run: RunId) -> StreamProtocol {
     StreamProtocol::try_from_owned(format!("/muster/1/kad/{run:#}")).expect("it begins with a slash")
 }
 
-/// A swarm that has joined both topics; it serves the table if others can dial it.
+/// A member's own key, as libp2p has it.
+///
+/// # Errors
+/// [`NetError`] when it is no key, which a member's is.
+pub(super) fn keypair(identity: &Identity) -> Result<Keypair, NetError> {
+    let failed = |error| NetError::new("gossip", std::io::Error::other(error));
+    Keypair::ed25519_from_bytes(&mut identity.secret()[..]).map_err(failed)
+}
+
+/// A swarm that has joined both topics; it serves the table if others can dial it. Within a runtime.
 ///
 /// # Errors
 /// [`NetError`] when a protocol cannot be set up.
-pub(super) fn swarm(identity: &Identity, run: RunId, dialable: bool) -> Result<Swarm<Behaviour>, NetError> {
+pub(super) fn swarm(
+    keypair: &Keypair,
+    run: RunId,
+    seats: usize,
+    dialable: bool,
+    rules: &Rules,
+) -> Result<Swarm<Behaviour>, NetError> {
     let failed = |what: String| NetError::new("gossip", std::io::Error::other(what));
-    let keypair =
-        Keypair::ed25519_from_bytes(&mut identity.secret()[..]).map_err(|error| failed(error.to_string()))?;
-    let mut behaviour = Behaviour::new(&keypair, run).map_err(failed)?;
+    let doors = Doors::new(rules.accounts.clone(), seats);
+    let mut behaviour = Behaviour::new(keypair, run, doors).map_err(failed)?;
     // Without an address that somebody confirmed, Kademlia would only ask and never answer.
     behaviour.kad.set_mode(Some(if dialable { kad::Mode::Server } else { kad::Mode::Client }));
-    let swarm = SwarmBuilder::with_existing_identity(keypair)
-        .with_tokio()
-        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
-        .map_err(|error| failed(error.to_string()))?
-        .with_behaviour(|_| behaviour)
-        .map_err(|error| failed(error.to_string()))?
-        .with_swarm_config(|config| config.with_idle_connection_timeout(IDLE))
-        .build();
-    Ok(swarm)
+    let transport = guarded::transport(keypair, rules).map_err(|error| failed(error.to_string()))?;
+    let config = Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
+    Ok(Swarm::new(transport, behaviour, keypair.public().to_peer_id(), config))
 }
 
 impl Behaviour {
-    fn new(keypair: &Keypair, run: RunId) -> Result<Self, String> {
+    fn new(keypair: &Keypair, run: RunId, doors: Doors) -> Result<Self, String> {
         let peer = keypair.public().to_peer_id();
-        let [pending, incoming, outgoing, each] = CONNECTIONS;
-        let limits = ConnectionLimits::default()
-            .with_max_pending_incoming(Some(pending))
-            .with_max_pending_outgoing(Some(pending))
-            .with_max_established_incoming(Some(incoming))
-            .with_max_established_outgoing(Some(outgoing))
-            .with_max_established_per_peer(Some(each));
         let store = MemoryStoreConfig {
             // An entry for each member: `EventLoop::keep` takes none of anybody else.
             max_records: limits::MEMBERS,
@@ -107,16 +115,23 @@ impl Behaviour {
             max_providers_per_key: PROVIDERS,
             max_provided_keys: limits::ROWS.into(),
         };
-        let identify =
-            identify::Config::new("/muster/1".into(), keypair.public()).with_agent_version("muster".into());
-        let mut gossipsub =
-            gossipsub::Behaviour::new(MessageAuthenticity::Signed(keypair.clone()), gossip()?)?;
+        let identify = identify::Config::new("/muster/1".into(), keypair.public())
+            .with_agent_version("muster".into())
+            // CHAN-20: addresses that peers name for themselves are not dialled unseen.
+            .with_cache_size(0);
+        // Of a run alone: whoever subscribes to other topics makes each peer remember them.
+        let topics: HashSet<_> = Topic::ALL.into_iter().map(|topic| topic.name(run).hash()).collect();
+        let mut gossipsub = gossipsub::Behaviour::new_with_subscription_filter(
+            MessageAuthenticity::Signed(keypair.clone()),
+            gossip()?,
+            WhitelistSubscriptionFilter(topics),
+        )?;
         for topic in Topic::ALL {
             gossipsub.subscribe(&topic.name(run)).map_err(|error| error.to_string())?;
         }
         Ok(Self {
             blocked: allow_block_list::Behaviour::default(),
-            limits: connection_limits::Behaviour::new(limits),
+            doors,
             identify: identify::Behaviour::new(identify),
             kad: kad::Behaviour::with_config(peer, MemoryStore::with_config(peer, store), kademlia(run)),
             gossipsub,
@@ -132,6 +147,7 @@ fn gossip() -> Result<gossipsub::Config, String> {
         .validation_mode(ValidationMode::Strict)
         .validate_messages()
         .duplicate_cache_time(SEEN)
+        .connection_handler_queue_len(OUTBOX)
         // By content: libp2p names a message by author and number, so that the same record from two members,
         // or under new numbers, would be spread again and again.
         .message_id_fn(|message| {

@@ -1,15 +1,17 @@
 //! The one task that drives a swarm. No rules of the protocol: the sieve has them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::time::Duration;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
+use libp2p::core::ConnectedPoint;
 use libp2p::futures::StreamExt;
 use libp2p::gossipsub::{self, MessageAcceptance, PublishError};
 use libp2p::kad::store::RecordStore;
 use libp2p::kad::{
     self, GetProvidersOk, GetRecordOk, InboundRequest, QueryId, QueryResult, Quorum, RecordKey,
 };
-use libp2p::swarm::SwarmEvent;
+use libp2p::swarm::{DialError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify};
 use muster_core::ids::{MemberId, Row, RunId};
 use muster_core::limits;
@@ -19,10 +21,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time;
 use tracing::{debug, info};
 
+use super::accounts::{FALSE, Payer};
+use super::acquaintances::Acquaintances;
 use super::behaviour::{Behaviour, BehaviourEvent, table};
 use super::command::SwarmCommand;
 use super::neighbourhood::Neighbourhood;
-use super::sieve::{Sieve, Topic, Validity};
+use super::rules::Rules;
+use super::sieve::{Topic, Validity};
 use super::standing::Reputation;
 use super::{address, registry, whereabouts};
 
@@ -37,8 +42,6 @@ const WAITING: usize = 128;
 const SEARCHES: usize = 16;
 /// Addresses taken from one peer.
 const ADDRESSES: usize = 8;
-/// Peers remembered for another time, and those told to the caller.
-const MET: usize = 64;
 /// Peers to begin with.
 const BOOTSTRAP: usize = 64;
 
@@ -52,7 +55,7 @@ struct Search {
 pub(super) struct EventLoop {
     swarm: Swarm<Behaviour>,
     run: RunId,
-    sieve: Box<dyn Sieve>,
+    rules: Rules,
     commands: mpsc::Receiver<SwarmCommand>,
     known: watch::Sender<Neighbourhood>,
     bootstrap: Vec<(PeerId, Multiaddr)>,
@@ -61,7 +64,7 @@ pub(super) struct EventLoop {
     searches: HashMap<QueryId, Search>,
     /// Look-ups of a row's holders, and who was found.
     registry: HashMap<QueryId, (BTreeSet<MemberId>, oneshot::Sender<Vec<MemberId>>)>,
-    met: BTreeMap<PeerId, Multiaddr>,
+    known_peers: Acquaintances,
     /// The row that this member says it holds, and whether it is to be said again.
     row: Option<Row>,
     row_due: bool,
@@ -77,7 +80,7 @@ impl EventLoop {
     pub(super) fn new(
         swarm: Swarm<Behaviour>,
         run: RunId,
-        sieve: Box<dyn Sieve>,
+        rules: Rules,
         commands: mpsc::Receiver<SwarmCommand>,
         known: watch::Sender<Neighbourhood>,
         bootstrap: &[String],
@@ -85,7 +88,7 @@ impl EventLoop {
         let mut driver = Self {
             swarm,
             run,
-            sieve,
+            rules,
             commands,
             known,
             bootstrap: Vec::new(),
@@ -93,7 +96,7 @@ impl EventLoop {
             standing: Reputation::default(),
             searches: HashMap::new(),
             registry: HashMap::new(),
-            met: BTreeMap::new(),
+            known_peers: Acquaintances::default(),
             row: None,
             row_due: false,
             providing: None,
@@ -172,6 +175,7 @@ impl EventLoop {
         self.publish();
         self.announce();
         self.provide();
+        self.list();
         // A swarm that was parted joins again through the peers that its members began with.
         let lonely = self.swarm.network_info().num_peers() == 0;
         if self.ticks.is_multiple_of(if lonely { LONELY } else { REACH }) {
@@ -230,6 +234,9 @@ impl EventLoop {
         if peer == *self.swarm.local_peer_id() {
             return;
         }
+        if let Some(target) = address::socket(&address) {
+            self.rules.book.give(target);
+        }
         let entry = (peer, address.clone());
         if self.bootstrap.len() < BOOTSTRAP && !self.bootstrap.contains(&entry) {
             self.bootstrap.push(entry);
@@ -254,10 +261,19 @@ impl EventLoop {
             })) => {
                 self.identified(peer_id, &info);
             }
-            SwarmEvent::NewListenAddr { .. }
-            | SwarmEvent::ExpiredListenAddr { .. }
-            | SwarmEvent::ConnectionEstablished { .. }
-            | SwarmEvent::ConnectionClosed { .. } => self.tell(),
+            SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => self.connected(peer_id, &endpoint),
+            SwarmEvent::ConnectionClosed { peer_id, num_established, .. } => {
+                if num_established == 0 {
+                    self.known_peers.gone(&peer_id);
+                }
+                self.tell();
+            }
+            SwarmEvent::OutgoingConnectionError { error: DialError::WrongPeerId { address, .. }, .. } => {
+                if let Some(target) = address::socket(&address) {
+                    self.rules.book.mistaken(target, Instant::now());
+                }
+            }
+            SwarmEvent::NewListenAddr { .. } | SwarmEvent::ExpiredListenAddr { .. } => self.tell(),
             event => tracing::trace!(?event, "swarm"),
         }
     }
@@ -271,7 +287,7 @@ impl EventLoop {
         let validity = match Topic::named(self.run, &message.topic) {
             // LIMIT-1: the limit of libp2p counts its envelope, too.
             Some(topic) if message.data.len() <= limits::GOSSIP_BYTES => {
-                self.sieve.judge(topic, &message.data)
+                self.rules.sieve.judge(topic, &message.data)
             }
             _ => Validity::Reject,
         };
@@ -282,8 +298,32 @@ impl EventLoop {
         };
         let gossipsub = &mut self.swarm.behaviour_mut().gossipsub;
         gossipsub.report_message_validation_result(&message_id, &propagation_source, acceptance);
-        if validity == Validity::Reject {
-            self.reject(propagation_source);
+        match validity {
+            Validity::Accept => {}
+            Validity::Ignore => self.charge(&propagation_source, 1),
+            Validity::Reject => {
+                self.charge(&propagation_source, FALSE);
+                self.reject(propagation_source);
+            }
+        }
+    }
+
+    /// CHAN-22: a message of no use is charged to whoever brought it, and whoever has brought too many goes for a while.
+    fn charge(&mut self, peer: &PeerId, weight: u32) {
+        let now = Instant::now();
+        let Some((remote, _)) = self.swarm.behaviour().doors.remote(peer) else { return };
+        let Some(payer) = self.rules.accounts.useless(&remote, weight, now) else { return };
+        match payer {
+            Payer::Member(member) => {
+                info!(%member, "a member gossips too much of no use, and is out for a while")
+            }
+            Payer::Source(source) => {
+                debug!(%source, "strangers gossip too much of no use, and are out for a while")
+            }
+        }
+        for peer in self.swarm.behaviour_mut().doors.shut_out(payer, now) {
+            // One that is gone already is what is wanted.
+            let _ = self.swarm.disconnect_peer_id(peer);
         }
     }
 
@@ -300,7 +340,7 @@ impl EventLoop {
             behaviour.blocked.unblock_peer(again);
             behaviour.gossipsub.remove_blacklisted_peer(&again);
         }
-        self.met.remove(&peer);
+        self.known_peers.forget(&peer);
         self.tell();
     }
 
@@ -351,7 +391,7 @@ impl EventLoop {
     fn keep(&mut self, record: kad::Record) {
         let key = record.key.to_vec();
         // Keys cost nothing: entries of strangers would fill the table.
-        let known = whereabouts::member(self.run, &key).is_some_and(|member| self.sieve.knows(&member));
+        let known = whereabouts::member(self.run, &key).is_some_and(|member| self.rules.sieve.knows(&member));
         let Some(said) = whereabouts::read(self.run, &key, &record.value).ok().filter(|_| known) else {
             debug!("an entry of the table was refused");
             return;
@@ -368,7 +408,7 @@ impl EventLoop {
     /// STATE-13: keeps a member's word that it holds a row. libp2p takes it from that very peer alone.
     fn keep_holder(&mut self, mut record: kad::ProviderRecord) {
         // Keys cost nothing, and so do rows that there are not.
-        let known = registry::member(&record.provider).is_some_and(|member| self.sieve.knows(&member));
+        let known = registry::member(&record.provider).is_some_and(|member| self.rules.sieve.knows(&member));
         if !known || !registry::is_row(self.run, &record.key) {
             debug!("a holder of a row was not kept");
             return;
@@ -388,21 +428,55 @@ impl EventLoop {
         }
     }
 
+    fn connected(&mut self, peer: PeerId, point: &ConnectedPoint) {
+        self.rules.book.saw(address::ip(point.get_remote_address()), Instant::now());
+        // It was found there, by a dial that the book allowed.
+        if let ConnectedPoint::Dialer { address, .. } = point
+            && let Ok(at) = address.clone().with_p2p(peer)
+        {
+            self.known_peers.meet(peer, at);
+        }
+        self.tell();
+    }
+
     /// Learns where a peer of this run can be dialled.
     fn identified(&mut self, peer: PeerId, info: &identify::Info) {
         // A peer of another run has nothing to say here; its addresses would push out those of members.
         if !info.protocols.contains(&table(self.run)) {
             return;
         }
-        // The peer says these itself, as many and wherever it likes.
-        let usable = info.listen_addrs.iter().filter(|address| address::on_tcp(address)).take(ADDRESSES);
-        let named: Vec<Multiaddr> =
-            usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();
-        if let Some(first) = named.first().filter(|_| self.met.len() < MET || self.met.contains_key(&peer)) {
-            self.met.insert(peer, first.clone());
+        let sources = self.swarm.behaviour().doors.addresses(&peer);
+        if sources.is_empty() {
+            return;
         }
-        for address in named {
-            self.swarm.behaviour_mut().kad.add_address(&peer, address);
+        // CHAN-20: the peer says these itself, as many and wherever it likes. Those count to which it has come from, and
+        // those of members in the ledger.
+        let own = |address: &&Multiaddr| {
+            let target = address::socket(address);
+            let from = |source: &IpAddr| target.is_some_and(|to| self.rules.book.is_its_own(to, *source));
+            sources.iter().any(from)
+        };
+        let usable = info.listen_addrs.iter().filter(own).take(ADDRESSES);
+        let named = usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();
+        self.known_peers.tell(peer, named);
+        self.list();
+    }
+
+    /// Puts members into the table that have said where they are. A newcomer becomes a member while it is connected.
+    fn list(&mut self) {
+        let sieve = &self.rules.sieve;
+        let known = |peer: &PeerId| registry::member(peer).is_some_and(|member| sieve.knows(&member));
+        let listed = self.known_peers.take(known);
+        if listed.is_empty() {
+            return;
+        }
+        for (peer, addresses) in listed {
+            if let Some(first) = addresses.first() {
+                self.known_peers.meet(peer, first.clone());
+            }
+            for address in addresses {
+                self.swarm.behaviour_mut().kad.add_address(&peer, address);
+            }
         }
         self.tell();
     }
@@ -416,7 +490,7 @@ impl EventLoop {
             own: named.map(|address| address.to_string()).collect(),
             connected: self.swarm.network_info().num_peers(),
             listening: listening.filter(|(_, topics)| !topics.is_empty()).count(),
-            met: self.met.values().map(Multiaddr::to_string).collect(),
+            met: self.known_peers.met().map(Multiaddr::to_string).collect(),
         };
         self.known.send_if_modified(|known| {
             let changed = *known != now;

@@ -214,9 +214,10 @@ impl Node {
                 }
             }
             // It is sealed, and read soon.
-            Request::Notice(Notice::Return(_) | Notice::Ready(_)) if answer.is_some() => {}
+            Request::Notice(Notice::Return(_)) if answer.is_some() => self.refused = 0,
+            Request::Notice(Notice::Ready(_)) if answer.is_some() => {}
             // With the next news it is said again.
-            Request::Notice(Notice::Return(_)) => self.back = None,
+            Request::Notice(Notice::Return(_)) => self.not_back(),
             Request::Notice(Notice::Ready(_)) => self.ready = None,
             _ => {}
         }

@@ -2,12 +2,15 @@
 
 use muster_core::ids::Round;
 use muster_core::ledger::{Holding, RoundView, Stage, Standing};
-use muster_core::messages::enrol::{Leave, Ready, Return};
+use muster_core::messages::enrol::{Addresses, Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
 
 use super::{MembershipEnd, Milestone, Node, NodeEffect};
+
+/// Refused Returns after which a member comes back without an address.
+const REFUSALS: u8 = 3;
 
 /// How long a convict still serves after its last round, in milliseconds.
 const LINGER: u64 = 10_000;
@@ -111,6 +114,20 @@ impl Node {
         let notice = Notice::Return(self.identity.sign(ledger.run(), &back));
         self.back = Some(height);
         self.say([Request::Notice(notice)]);
+    }
+
+    /// A Return was refused, or did not reach the steward.
+    pub(super) fn not_back(&mut self) {
+        self.back = None;
+        self.refused = self.refused.saturating_add(1);
+        // CHAN-24: a steward that cannot dial this member back takes it without an address. The refusal may have had
+        // another reason, which passes.
+        if self.refused >= REFUSALS && !self.addresses.is_empty() {
+            tracing::warn!(
+                "the steward does not take this member back with an address: from here on it only dials out"
+            );
+            self.addresses = Addresses::default();
+        }
     }
 
     /// Says that it holds the row that was drawn for it, with the state that it holds (ROW-3).

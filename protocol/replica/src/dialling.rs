@@ -1,0 +1,148 @@
+//! Which addresses of members are dialled, and when again (CHAN-25).
+//!
+//! Every member dials what the ledger says of every other one. An address where nobody answers rests, whichever member
+//! names it, so that a run is no means to have a thousand machines call somebody.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use muster_core::ids::MemberId;
+use muster_core::limits;
+use muster_core::lock::lock;
+use muster_net::endpoint::Endpoint;
+use muster_net::error::NetError;
+use muster_net::reach::Reach;
+
+/// Pauses after the first dial in vain to an address, and at most; each is twice the one before.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(30);
+/// Addresses that are remembered: as many as members may have.
+const REMEMBERED: usize = limits::MEMBERS * limits::ADDRESSES;
+
+struct Rest {
+    until: Instant,
+    pause: Duration,
+}
+
+/// What one member knows of the addresses that it dials.
+pub(crate) struct Dialling {
+    endpoint: Endpoint,
+    steward: OnceLock<MemberId>,
+    resting: Mutex<BTreeMap<String, Rest>>,
+}
+
+impl Dialling {
+    /// Dials whatever it is told, until it knows the steward.
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, steward: OnceLock::new(), resting: Mutex::default() }
+    }
+
+    /// From now on the addresses of everybody but the steward come from the ledger.
+    pub(crate) fn behind(&self, steward: MemberId) {
+        // The first one stays: a run has one.
+        let _ = self.steward.set(steward);
+    }
+
+    /// CHAN-25: whether a member is dialled here now.
+    pub(crate) fn may(&self, member: &MemberId, address: &str, now: Instant) -> bool {
+        // The steward is where the invitation says, for whose addresses a person answers.
+        let Some(steward) = self.steward.get().filter(|steward| *steward != member) else { return true };
+        // Names lead wherever their owner wants from one moment to the next.
+        let Ok(target) = address.parse::<SocketAddr>() else { return false };
+        let Some(reach) = Reach::of(target.ip()) else { return false };
+        // What reaches less far than the way to the steward is another machine here than it was for the steward.
+        let own = self.endpoint.own_address(steward).and_then(Reach::of);
+        own.is_none_or(|own| reach >= own)
+            && lock(&self.resting).get(address).is_none_or(|rest| rest.until <= now)
+    }
+
+    /// The outcome of asking somebody at an address.
+    pub(crate) fn asked(&self, address: &str, outcome: Result<(), &NetError>, now: Instant) {
+        let mut resting = lock(&self.resting);
+        match outcome {
+            Ok(()) => drop(resting.remove(address)),
+            Err(error) if error.is_unreachable() && self.steward.get().is_some() => {
+                let before = resting.get(address).map(|rest| rest.pause);
+                let pause = before.map_or(PAUSE, |pause| (2 * pause).min(LONGEST));
+                if resting.len() >= REMEMBERED && before.is_none() {
+                    resting.retain(|_, rest| rest.until + LONGEST > now);
+                }
+                if resting.len() < REMEMBERED || before.is_some() {
+                    resting.insert(address.to_owned(), Rest { until: now + pause, pause });
+                }
+            }
+            // It was there: what it did then is of no concern here.
+            Err(_) => {}
+        }
+    }
+
+    /// A member was found at these addresses: they rest no longer.
+    pub(crate) fn found<'a>(&self, addresses: impl Iterator<Item = &'a str>) {
+        let mut resting = lock(&self.resting);
+        addresses.for_each(|address| _ = resting.remove(address));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::ids::{Digest, RunId};
+    use muster_core::sign::Identity;
+    use muster_net::error::Cause;
+
+    use super::*;
+
+    fn scene() -> (Dialling, [MemberId; 3]) {
+        let endpoint = Endpoint::new(RunId(Digest::default()), Arc::new(Identity::from_secret(&[1; 32])));
+        (Dialling::new(endpoint), [2, 3, 4].map(|number| MemberId([number; 32])))
+    }
+
+    fn refused(address: &str) -> NetError {
+        NetError { address: address.to_owned(), cause: Cause::Refused }
+    }
+
+    #[test]
+    fn chan_25_an_address_where_nobody_answers_rests_whoever_names_it() {
+        let (dialling, [steward, one, other]) = scene();
+        let (began, address) = (Instant::now(), "8.8.8.8:1");
+        dialling.behind(steward);
+        let mut dials = 0;
+        // Ten minutes, twenty times a second, by turns for two members that name it.
+        for (tick, member) in [one, other].iter().cycle().take(12_000).enumerate() {
+            let now = began + Duration::from_millis(50 * tick as u64);
+            if dialling.may(member, address, now) {
+                dials += 1;
+                dialling.asked(address, Err(&refused(address)), now);
+            }
+        }
+        assert!((20..40).contains(&dials), "{dials} dials");
+        let now = began + Duration::from_secs(600);
+        assert!(dialling.may(&steward, address, now), "the steward is waited for");
+        dialling.asked("9.9.9.9:1", Err(&refused("9.9.9.9:1")), now);
+        assert!(!dialling.may(&one, "9.9.9.9:1", now));
+        dialling.found(["9.9.9.9:1"].into_iter());
+        assert!(dialling.may(&one, "9.9.9.9:1", now), "it has come back");
+        // A member that took its time was there.
+        dialling.asked(
+            "9.9.9.9:1",
+            Err(&NetError { address: String::new(), cause: Cause::Timeout("an answer") }),
+            now,
+        );
+        assert!(dialling.may(&one, "9.9.9.9:1", now));
+    }
+
+    #[test]
+    fn chan_25_members_are_dialled_at_numbers_of_machines() {
+        let (dialling, [steward, one, _]) = scene();
+        let now = Instant::now();
+        assert!(dialling.may(&one, "example.org:1", now), "before anything is known of the run");
+        dialling.behind(steward);
+        for wrong in ["example.org:1", "0.0.0.0:1", "224.0.0.1:1", "8.8.8.8"] {
+            assert!(!dialling.may(&one, wrong, now), "{wrong}");
+        }
+        assert!(dialling.may(&one, "8.8.8.8:1", now) && dialling.may(&steward, "example.org:1", now));
+    }
+}
