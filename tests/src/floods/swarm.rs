@@ -1,5 +1,6 @@
 //! Peers of the swarm that spread what nobody asked for.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,12 +33,16 @@ const PAUSE: Duration = Duration::from_millis(500);
 struct Credulous;
 
 impl Sieve for Credulous {
-    fn judge(&mut self, _: Topic, _: &[u8]) -> Validity {
+    fn judge(&self, _: Topic, _: &[u8]) -> Validity {
         Validity::Ignore
     }
 
     fn knows(&self, _: &MemberId) -> bool {
         false
+    }
+
+    fn is_host(&self, _: &IpAddr) -> bool {
+        true
     }
 }
 
@@ -50,8 +55,8 @@ pub(super) fn gossip(target: &Arc<Target>, uplink: &Arc<Uplink>) -> JoinSet<()> 
             let bootstrap: Vec<String> = target.swarm.iter().cloned().collect();
             while !bootstrap.is_empty() {
                 let stranger = Identity::from_secret(&secret());
-                let settings = Settings { listen: Vec::new(), bootstrap: bootstrap.clone() };
-                let Ok(peer) = Gossip::start(&stranger, target.run, &settings, Box::new(Credulous)) else {
+                let settings = Settings { bootstrap: bootstrap.clone(), ..Settings::default() };
+                let Ok(peer) = Gossip::start(&stranger, target.run, &settings, Arc::new(Credulous)) else {
                     return;
                 };
                 for count in 0..LIFE {
