@@ -393,7 +393,7 @@ fn free_port() -> u16 {
 /// CHAN-24: nobody is where a node says that it is. It is a member all the same, and nobody is told to dial there.
 #[test]
 fn chan_24_a_node_that_cannot_be_dialled_takes_part_without_an_address() {
-    let run = Run::packed(programs!(), &settings(3, 2), None);
+    let run = Run::new(programs!(), &settings(3, 2));
     let mut steward = run.host();
     let line = run.invite("node", 2);
     let mut mute = run.join("mute", &line, &["--advertise", "127.0.0.2:9"]);
