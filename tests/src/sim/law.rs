@@ -71,15 +71,15 @@ impl Law {
         self.waiting.clear();
     }
 
-    /// Takes in a sealed record, and the ledger before it.
+    /// Takes in a sealed record, the ledger before it and the docket by which it was sealed.
     ///
     /// # Errors
     /// A step of a row that had to wait, a round that had to, or a member that counts though audits have waited for it, in
     /// words.
-    pub(super) fn sealed(&mut self, record: &Record, ledger: &Ledger) -> Result<(), String> {
+    pub(super) fn sealed(&mut self, record: &Record, ledger: &Ledger, docket: &Docket) -> Result<(), String> {
         if let Body::Freeze(freeze) = &record.body {
             self.spent(freeze.round, ledger)?;
-            self.froze(freeze, ledger)?;
+            self.froze(freeze, ledger, docket)?;
         }
         if let Body::Outcome(outcome) = &record.body {
             if ledger.manifest().model.rows() > 1 {
@@ -105,9 +105,14 @@ impl Law {
     }
 
     /// AUDIT-27: nothing of a member counts once an audit has waited for it while so many rounds began.
-    fn froze(&self, freeze: &Freeze, ledger: &Ledger) -> Result<(), String> {
+    fn froze(&self, freeze: &Freeze, ledger: &Ledger, docket: &Docket) -> Result<(), String> {
+        // The Freeze may have waited for the answer, and follow from it at once.
+        let waits = |name: &Contribution| {
+            let of_it = |case: &OpenCase| (case.round, case.target) == (name.0, Some(name.1));
+            docket.open_cases(ledger).any(|case| of_it(&case) && case.waits_for == WaitsFor::Member)
+        };
         let latest = |author: MemberId| {
-            let of_it = self.waiting.iter().filter(move |((_, member), _)| *member == author);
+            let of_it = self.waiting.iter().filter(|(name, _)| name.1 == author && waits(name));
             of_it.map(|((round, _), (_, since))| (*since, *round)).min()
         };
         for signed in &freeze.commits {

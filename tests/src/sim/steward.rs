@@ -197,7 +197,7 @@ impl Sim {
     fn sealed(&mut self, signed: &Signed<Record>, record: &Verified<Record>) {
         let now = self.clock.now();
         self.trace = self.trace.clone().value(&now).value(&record.head());
-        if let Err(wrong) = self.law.sealed(record, &self.book.newest()) {
+        if let Err(wrong) = self.law.sealed(record, &self.book.newest(), self.machine.docket()) {
             panic!("seed {}, after {now} ms: {wrong}", self.plan.seed);
         }
         self.book.add(signed);
