@@ -15,8 +15,8 @@ const MOST: u64 = 1 << 20;
 pub const CHANNEL: usize = 2048;
 /// Connections that this process dials itself, and keeps, at most.
 const DIALLED: usize = 512;
-/// Connections of the swarm, at most.
-const GOSSIP: usize = 160;
+/// Connections of the swarm, those that are about to open included, at most.
+const GOSSIP: usize = 288;
 /// Connections of browsers, at most.
 const WEB: usize = 256;
 

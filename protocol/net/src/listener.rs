@@ -20,6 +20,8 @@ use crate::source::Source;
 
 /// How long accepting pauses when the operating system has no socket left.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection takes to end that has lost its seat.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// A listening socket.
 pub struct Listener {
@@ -70,11 +72,10 @@ impl Listener {
                 Err(error) => {
                     debug!(%error, "accepting failed");
                     // CHAN-13: a member may be waiting for the descriptor of a stranger.
-                    if !(is_shortage(&error) && self.shares.relieve()) {
-                        // Without a pause this loop would spin for as long as no socket is free.
-                        time::sleep(PAUSE).await;
-                    }
-                    tokio::task::yield_now().await;
+                    let relieved = is_shortage(&error) && self.shares.relieve();
+                    // Without a pause this loop would spin for as long as no socket is free, or take more seats than it needs
+                    // before the first one is free.
+                    time::sleep(if relieved { MOMENT } else { PAUSE }).await;
                 }
             }
         }

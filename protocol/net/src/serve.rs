@@ -179,11 +179,12 @@ async fn converse<H: Handler>(
             taken = connection.take(&allowance) => taken?,
             _ = stop.changed() => return Ok(()),
         };
-        place.does(Activity::Working);
         let (request, held) = taken;
         place.wait_for_pace(role).await;
         let most = sending_bytes(handler.ready(&request).await.min(limits::MESSAGE_BYTES));
         let mut room = place.room(&allowance, most).await;
+        // Not before: whoever only waits for its turn may have to give way to others.
+        place.does(Activity::Working);
         let Some(response) = response(handler.handle(peer, request).await) else { return Ok(()) };
         drop(held);
         room.keep(sending_bytes(response.len()));

@@ -47,6 +47,7 @@ use tracing::debug;
 pub use neighbourhood::Neighbourhood;
 pub use sieve::{Sieve, Topic, Validity};
 
+use crate::capacity::Capacity;
 use crate::error::{Cause, NetError};
 use crate::reach::Reach;
 use behaviour::Behaviour;
@@ -222,7 +223,9 @@ fn begin(
     let alone = settings.bootstrap.is_empty();
     let own = wanted.iter().filter(|_| alone).filter_map(|(_, address)| Reach::of(address::ip(address)));
     let rules = Rules::new(sieve, own.min());
-    let mut swarm = behaviour::swarm(keypair, run, settings.seats, !wanted.is_empty(), &rules)?;
+    // CHAN-13: the files of the run come before gossip. Half as many connections again may be about to open.
+    let seats = settings.seats.min(Capacity::of_process().gossip * 2 / 3);
+    let mut swarm = behaviour::swarm(keypair, run, seats, !wanted.is_empty(), &rules)?;
     for (text, address) in wanted {
         swarm.listen_on(address).map_err(|error| NetError::new(text, error))?;
     }

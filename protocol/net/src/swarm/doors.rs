@@ -21,7 +21,8 @@ use super::address;
 use crate::purse::{Allowance, Purse};
 use crate::source::source;
 
-/// Connections in the handshake: from others in all, from one source, and to others.
+/// Connections in the handshake: from others in all, from one source, and to others. Of the first a third, and of the last a sixth, of
+/// the seats, where these are fewer.
 const OPENING: usize = 64;
 const OPENING_OF_SOURCE: usize = 16;
 const DIALLING: usize = 32;
@@ -106,7 +107,7 @@ impl Doors {
     /// CHAN-23: before anything is computed for a connection that comes.
     fn arrive(&mut self, from: IpAddr, now: Instant) -> Result<(), Full> {
         let of = source(from);
-        if self.opening.len() >= OPENING {
+        if self.opening.len() >= OPENING.min(self.seats / 3) {
             return Err(Full("too many connections are being opened"));
         }
         if self.opening.values().filter(|opening| **opening == of).count() >= OPENING_OF_SOURCE {
@@ -195,7 +196,7 @@ impl NetworkBehaviour for Doors {
         _: &[Multiaddr],
         _: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
-        if self.dialling.len() >= DIALLING {
+        if self.dialling.len() >= DIALLING.min(self.seats / 6) {
             return Err(ConnectionDenied::new(Full("too many peers are being dialled")));
         }
         self.dialling.insert(id);
