@@ -414,7 +414,7 @@ fn a_run_in_which_nobody_counts_says_why_and_pauses() {
     let forwards = ports.map(Forward::to);
     let mut nodes = [0, 1, 2].map(|number| {
         let (listen, at) = (format!("127.0.0.1:{}", ports[number]), forwards[number].at.to_string());
-        run.join(names[number], &line, &["--listen", &listen, "--advertise", &at])
+        run.join_behind(names[number], &line, &listen, &at)
     });
     wait_for("three members", || run.events("admit").len() == 3);
     let outer = forwards.each_ref().map(|forward| forward.at.to_string());

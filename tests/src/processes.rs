@@ -298,6 +298,14 @@ impl Run {
         self.spawn(name, self.programs.muster, &arguments)
     }
 
+    /// Starts a node that listens here, and tells others to dial it there.
+    pub fn join_behind(&self, name: &str, invitation: &str, listen: &str, advertise: &str) -> Process {
+        let directory = self.at(name);
+        let addresses = ["--listen", listen, "--advertise", advertise];
+        let arguments = [&["join", invitation, "--data-dir", &directory][..], &addresses].concat();
+        self.spawn(name, self.programs.muster, &arguments)
+    }
+
     /// Starts a node that nobody can dial.
     pub fn join_undialled(&self, name: &str, invitation: &str) -> Process {
         let directory = self.at(name);
