@@ -259,8 +259,8 @@ impl Manifest {
         let times = if self.rollback.is_on() { 2 } else { 1 };
         let rounds = limits::COINS / each;
         let rule = format!(
-            "must be below {}, or verifiers' coins run out before the first round: they register {each} for each of at most \
-             {rounds} rounds, those among them that contributions are kept",
+            "must be below {}, or verifiers have no coins for the first round: they register {each} for each of at most {rounds} \
+             rounds, and the last ones are for what is rechecked while contributions are kept",
             rounds.saturating_sub(times)
         );
         let kept = self.retention.contributions;
@@ -308,7 +308,9 @@ impl Model {
         }
         // Of all rows: whoever keeps them keeps so many.
         let count = self.all_parameters();
-        require(count <= limits::PARAMETERS, "model", "has more than 2^33 parameters", count)
+        let rule = "has more than 2^33 parameters: lower vocabulary, width, layers, key_value_heads, hidden or embedding, or columns, \
+                    shared_hidden or rows of its experts";
+        require(count <= limits::PARAMETERS, "model", rule, count)
     }
 }
 

@@ -125,7 +125,8 @@ fn sizes_are_bounded() {
         ),
         (
             |m| (m.model.width, m.model.hidden) = (1 << 20, 1 << 20),
-            "model has more than 2^33 parameters; it is 13194413211648",
+            "model has more than 2^33 parameters: lower vocabulary, width, layers, key_value_heads, hidden or embedding, or columns, \
+             shared_hidden or rows of its experts; it is 13194413211648",
         ),
     ];
     is_refused(&cases);
@@ -276,6 +277,12 @@ fn manifest_13_coins_last_as_long_as_the_run() {
     manifest.rollback.limit = real(0.5);
     let why = manifest.check().unwrap_err().0;
     assert!(why.starts_with("training.rounds must be at most 10425 here"), "it may go back: {why}");
+    // Where not even one round has coins, fewer rounds are no remedy.
+    for contributions in [20_866, u32::MAX] {
+        manifest.retention.contributions = contributions;
+        let why = manifest.check().unwrap_err().0;
+        assert!(why.starts_with("retention.contributions must be below 20865, or verifiers"), "{why}");
+    }
     // Where nobody audits anything there are no coins to run out of.
     (manifest.audit.share_ppm, manifest.audit.blocks_ppm, manifest.audit.final_rounds) = (0, 0, 0);
     manifest.admission.start_verifiers = 0;
