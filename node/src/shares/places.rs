@@ -113,9 +113,11 @@ mod tests {
         assert_eq!(places.there(), 0);
         gone.abort();
         assert!(gone.await.is_err_and(|error| error.is_cancelled()));
-        drop(first);
+        // Two are free again: one for whoever waited, and one that only the round has.
+        drop((first, urgent));
         let again = again.await.unwrap().unwrap();
-        drop((urgent, second));
+        assert!(!other.is_finished());
+        drop(second);
         drop((again, other.await.unwrap()));
         assert_eq!(places.there(), 3, "also the place of whoever went");
     }

@@ -159,7 +159,10 @@ mod tests {
         let floods: Vec<_> = (0..1000).map(|_| ask(flood, Request::StateOffer)).collect();
         let strangers: Vec<_> =
             (10..=250).map(|name| ask(MemberId([name; 32]), Request::StateOffer)).collect();
-        for _ in 0..10 {
+        while asks.waiting() < OF_MEMBER + OF_STRANGERS {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..100 {
             tokio::task::yield_now().await;
         }
         assert_eq!(asks.waiting(), OF_MEMBER + OF_STRANGERS);

@@ -150,6 +150,8 @@ impl StewardDriver {
     /// [`Failure`] when this machine cannot go on.
     pub(super) async fn run(mut self) -> Outcome<HostingEnd> {
         let mut first = None;
+        // What is due from the beginning comes before anybody is answered: a run that is not open admits nobody.
+        self.handle(StewardInput::Tick)?;
         loop {
             if self.clock.turn(self.machine.poll_timeout()) {
                 self.machine.handle(self.now(), StewardInput::Resumed);
