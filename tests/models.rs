@@ -284,7 +284,7 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
         "model.family must be \"mixture\" where there is a section [experts]",
     );
     let mixture = |experts: &str| format!("[model]\nfamily = \"mixture\"\n[experts]\n{experts}\n");
-    refused(&mixture("active = 9"), "experts.active must be 1 to 8; it is 9");
+    refused(&mixture("active = 9"), "experts.active must be 1 to experts.columns, 8; it is 9");
     refused(&mixture("columns = 257"), "experts.columns must be 1 to 256; it is 257");
     refused(&mixture("[arithmetic]\nprofile = \"f32\""), "profile must be exact for a mixture of experts");
 }

@@ -302,7 +302,7 @@ mod tests {
         made(&format!("[model]\nfamily = \"mixture\"\n[experts]\n{}\n", kept("columns = 5", 32)));
         assert!(wrong("columns = 257").contains("experts.columns must be 1 to 256; it is 257"));
         assert!(wrong("columns = 65536").contains("run.toml line 4, columns: "));
-        assert!(wrong("active = 9").contains("experts.active must be 1 to 8; it is 9"));
+        assert!(wrong("active = 9").contains("experts.active must be 1 to experts.columns, 8; it is 9"));
         assert!(wrong("shared_hidden = 1").contains("experts.shared_hidden must be 2 to 1048576; it is 1"));
         assert!(wrong("balance = -0.5").contains("experts.balance must not be negative; it is -0.5"));
         assert!(wrong("balance = nan").contains("experts.balance"));

@@ -317,7 +317,8 @@ impl Model {
 impl Decoder {
     /// MANIFEST-4: `key_value_heads` divides `heads`; width / heads is even; `rope_base` is 1 at least.
     fn check(&self, model: &Model) -> Result<(), Misuse> {
-        within("model.key_value_heads", self.key_value_heads, 1..=model.heads)?;
+        let (own, rule) = (self.key_value_heads, format!("must be 1 to model.heads, {}", model.heads));
+        require((1..=model.heads).contains(&own), "model.key_value_heads", &rule, own)?;
         divides("model.key_value_heads", self.key_value_heads, "model.heads", model.heads)?;
         let head = model.width / model.heads;
         let rule = format!("must leave an even head width for rotary positions, not {head}");
@@ -333,7 +334,8 @@ impl Mixture {
     fn check(&self, model: &Model) -> Result<(), Misuse> {
         self.decoder.check(model)?;
         within("experts.columns", self.columns, 1..=limits::COLUMNS)?;
-        within("experts.active", self.active, 1..=self.columns)?;
+        let rule = format!("must be 1 to experts.columns, {}", self.columns);
+        require((1..=self.columns).contains(&self.active), "experts.active", &rule, self.active)?;
         within("experts.shared_hidden", self.shared_hidden, 2..=1 << 20)?;
         within("experts.rows", self.rows, 1..=limits::ROWS)?;
         not_negative("experts.balance", self.balance)?;

@@ -137,7 +137,7 @@ fn shapes_fit_together() {
     let cases: [(Change, &str); 9] = [
         (|m| m.model.heads = 3, "model.heads must divide model.width, 64; it is 3"),
         (|m| decoder(m).key_value_heads = 3, "model.key_value_heads must divide model.heads, 4; it is 3"),
-        (|m| decoder(m).key_value_heads = 0, "model.key_value_heads must be 1 to 4; it is 0"),
+        (|m| decoder(m).key_value_heads = 0, "model.key_value_heads must be 1 to model.heads, 4; it is 0"),
         (
             |m| m.model.width = 36,
             "model.heads must leave an even head width for rotary positions, not 9; it is 4",
