@@ -404,6 +404,17 @@ impl Auditor {
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// Exit code and output of a command that has 4 GB of address space and half a minute.
+    #[cfg(target_os = "linux")]
+    fn bounded(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new("sh");
+        let line = "ulimit -v 4000000; exec timeout 30 \"$0\" \"$@\" --threads 1";
+        command.args(["-c", line, programs!().verifier]).args(arguments);
+        let output = command.env("XDG_STATE_HOME", &self.0).stdin(Stdio::null()).output().expect("a shell");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    }
+
     fn place(&self) -> Result<Place, String> {
         Place::at(&self.0.join("muster/replay"))
     }
@@ -501,17 +512,6 @@ fn an_auditor_goes_on_from_its_own_progress_and_says_what_it_did_not_check_again
     assert!(code == 1 && output.contains("the evidence"), "{code}: {output}");
 }
 
-/// Runs the verifier with 4 GB of address space and half a minute of patience.
-fn bounded(arguments: &[&str]) -> (i32, String) {
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "ulimit -v 4000000; exec timeout 30 \"$0\" \"$@\"", programs!().verifier])
-        .args(arguments);
-    let output = command.stdin(Stdio::null()).output().expect("a shell");
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
-}
-
 /// Puts a hole of 6 GiB, a named pipe and a device in a file's place, one after the other.
 #[cfg(target_os = "linux")]
 fn each_trap(path: &Path, mut test: impl FnMut(&str)) {
@@ -534,12 +534,13 @@ fn a_stranger_s_files_keep_nobody_waiting_and_take_no_memory() {
     let place = tempfile::tempdir().expect("a folder");
     let folder = place.path().join("run");
     convicted(&folder);
+    let auditor = Auditor(place.path().join("auditor"));
     let evidence = fs::read_dir(folder.join("evidence")).expect("a folder").next().expect("evidence");
     let evidence = evidence.expect("an entry").path();
     let whole = fs::read(&evidence).expect("evidence");
     each_trap(&evidence, |trap| {
         for arguments in [["check", &evidence.to_string_lossy()], ["replay", &folder.to_string_lossy()]] {
-            let (code, output) = bounded(&arguments);
+            let (code, output) = auditor.bounded(&arguments);
             let told = if trap == "a hole" { "a file of this kind has at most" } else { trap };
             assert!(code == 3 && output.contains(told), "{arguments:?}, {trap}: {code} {output}");
         }
@@ -547,7 +548,7 @@ fn a_stranger_s_files_keep_nobody_waiting_and_take_no_memory() {
     fs::remove_file(&evidence).expect("a link");
     fs::write(&evidence, whole).expect("a file");
     each_trap(&folder.join("ledger.bin"), |trap| {
-        let (code, output) = bounded(&["replay", &folder.to_string_lossy()]);
+        let (code, output) = auditor.bounded(&["replay", &folder.to_string_lossy()]);
         let (expected, told) = if trap == "a hole" { (1, "ledger.bin at byte 0") } else { (3, trap) };
         assert!(code == expected && output.contains(told), "{trap}: {code} {output}");
     });
