@@ -42,7 +42,7 @@ fn crates_see_only_lower_ones() {
         ("protocol/net", &["core"]),
         ("protocol/replica", &["core", "compute", "store", "net"]),
         ("protocol/roles", &["core"]),
-        ("protocol/view", &["core", "store"]),
+        ("protocol/view", &["core", "store", "net"]),
         ("node", &["core", "compute", "store", "net", "replica", "roles", "verifier", "view"]),
         ("verifier", &["core", "compute", "store", "net", "replica", "roles", "view"]),
     ]);

@@ -2,6 +2,7 @@
 
 mod audit;
 mod commit;
+mod dawdle;
 pub(super) mod disk;
 mod driver;
 mod listen;

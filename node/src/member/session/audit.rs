@@ -1,12 +1,12 @@
 //! Tables of this member's leaves: made when a round is frozen, or when an audit asks for them.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use muster_compute::{Backend, row};
 use muster_core::assign;
 use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::ledger::{Ledger, RoundView};
+use muster_core::ledger::RoundView;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
@@ -15,9 +15,9 @@ use muster_core::sketch::Probe;
 use muster_roles::node::NodeInput;
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
-use tokio::sync::watch;
 
 use super::commit::written;
+use super::dawdle::dawdle;
 use super::driver::NodeDriver;
 use crate::member::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
 use crate::member::conduct::{AuditedContribution, Delay};
@@ -85,22 +85,6 @@ impl NodeDriver {
             made.await.ok().flatten()
         });
     }
-}
-
-/// Lets nearly as much time pass as AUDIT-8 gives a member for a step of an audit. No honest member does.
-pub(super) async fn dawdle(mut ledgers: watch::Receiver<Arc<Ledger>>) {
-    let (last, patience) = {
-        let ledger = ledgers.borrow();
-        let rounds = (ledger.audit_window() / 2).saturating_sub(1);
-        (ledger.next_round().0.saturating_add(rounds), ledger.manifest().timers.audit)
-    };
-    let patience = Duration::from_millis(patience.into());
-    let many_rounds = async {
-        // A tenth of the patience, and some of it left for the answer to arrive.
-        tokio::time::sleep(patience.mul_f32(0.085)).await;
-        let _ = ledgers.wait_for(|ledger| ledger.next_round().0 >= last).await;
-    };
-    let _ = tokio::time::timeout(patience.mul_f32(0.93), many_rounds).await;
 }
 
 /// The table that was written down when the round was frozen, if it adds up to what was committed: whatever happened to the

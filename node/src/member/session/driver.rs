@@ -26,7 +26,7 @@ use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::audit::dawdle;
+use super::dawdle::dawdle;
 use super::disk;
 use super::recall::newest_of;
 use super::row::OwnRow;

@@ -45,7 +45,7 @@ pub struct Source {
 impl Source {
     /// AUDIT-29: whose fault it is that none of them shows the blocks: that of all who have signed for them and can be
     /// asked, else the author's.
-    pub(in crate::verifier) fn charged<'a>(&'a self, author: &'a MemberId) -> &'a [MemberId] {
+    pub fn charged<'a>(&'a self, author: &'a MemberId) -> &'a [MemberId] {
         if self.signed { &self.holders } else { std::slice::from_ref(author) }
     }
 }
