@@ -62,6 +62,7 @@ fn chan_13_a_steward_with_few_descriptors_says_so_and_serves_members_beside_a_fl
     let first = run.join("first", &nodes, &[]);
     wait_for("its key", || run.path("first/identity.key").exists());
     let caller = Caller::new(&run, Arc::new(Identity::from_secret(&[77; 32])));
+    steward.wait_for_log("as web pages: http://");
     let page = steward.log();
     let page = page.split_once("as web pages: http://").map(|(_, rest)| rest).expect("a page");
     let page = page.split_once('/').map(|(page, _)| page.to_owned()).expect("an address");
