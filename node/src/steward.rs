@@ -181,7 +181,7 @@ fn assemble(
         peers,
         dataset,
         replica,
-        offers: offers.clone(),
+        offers,
         arithmetic,
         second,
         hoard: Arc::new(Semaphore::new(HOARD)),
@@ -190,19 +190,6 @@ fn assemble(
     });
     let (sender, queue) = mpsc::channel(QUEUE);
     let asks = Asks::new(&ledger);
-    let server = Server {
-        manifest: court.manifest.clone(),
-        dataset: court.dataset.clone(),
-        home: court.home.clone(),
-        board: board.clone(),
-        results: results.clone(),
-        presence: presence.clone(),
-        driver: sender.clone(),
-        asks: asks.clone(),
-        offers,
-        turns: Turns::new(MAKERS),
-        dial_back,
-    };
     let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
         board,
@@ -228,7 +215,26 @@ fn assemble(
         connected: BTreeSet::new(),
         _stop: StopHearings(stop),
     };
-    Ok((driver, Arc::new(server)))
+    let server = Arc::new(server(&driver, dial_back));
+    Ok((driver, server))
+}
+
+/// The server beside a driver.
+fn server(driver: &StewardDriver, dial_back: DialBack) -> Server {
+    let court = &driver.court;
+    Server {
+        manifest: court.manifest.clone(),
+        dataset: court.dataset.clone(),
+        home: court.home.clone(),
+        board: driver.board.clone(),
+        results: driver.results.clone(),
+        presence: driver.presence.clone(),
+        driver: driver.sender.clone(),
+        asks: driver.asks.clone(),
+        offers: court.offers.clone(),
+        turns: Turns::new(MAKERS),
+        dial_back,
+    }
 }
 
 /// What others may fetch of the state. STATE-10: after a restart its state is among it, since the results that lead there

@@ -35,6 +35,11 @@ impl Loaded {
     }
 }
 
+/// Round and author of a contribution.
+type Name = (Round, MemberId);
+/// A contribution that was read.
+type ReadContribution = (Name, Arc<Loaded>);
+
 /// Contributions on the disk.
 pub(crate) struct Shelf {
     layout: Arc<Layout>,
@@ -46,7 +51,7 @@ pub(crate) struct Shelf {
     /// The contributions last read, the newest at the end: a few more than are read at once, so that readers do not have
     /// each other's read again, and no more, so that whoever asks for old rounds does not fill the memory. They answer for
     /// the disk, also of what is not there, until something is written of them.
-    loaded: Mutex<VecDeque<((Round, MemberId), Arc<Loaded>)>>,
+    loaded: Mutex<VecDeque<ReadContribution>>,
     /// Held while the disk hangs.
     #[cfg(test)]
     hanging: Mutex<()>,
@@ -185,7 +190,7 @@ impl Shelf {
         blocks
     }
 
-    fn loaded(&self) -> MutexGuard<'_, VecDeque<((Round, MemberId), Arc<Loaded>)>> {
+    fn loaded(&self) -> MutexGuard<'_, VecDeque<ReadContribution>> {
         lock(&self.loaded)
     }
 
@@ -197,7 +202,7 @@ impl Shelf {
 
     /// What is in memory: of how many contributions, and of the newest how many blocks.
     #[cfg(test)]
-    pub(super) fn in_memory(&self) -> (usize, Option<((Round, MemberId), usize)>) {
+    pub(super) fn in_memory(&self) -> (usize, Option<(Name, usize)>) {
         let loaded = self.loaded();
         let newest = loaded.back().map(|(name, of)| (*name, of.0.get().map_or(0, BTreeMap::len)));
         (loaded.len(), newest)

@@ -25,7 +25,7 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::shares::Turns;
 use muster_replica::{
-    Contact, FollowError, Follower, Offers, PeerError, Peers, fetch_dataset, measure_held_out,
+    Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_store::dataset::Dataset;
@@ -134,6 +134,17 @@ fn pieces(home: &Home, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> R
     Ok(Pieces::new(Offers::new(home.clone(), follower.replica().clone())?, conduct.clone()))
 }
 
+/// Where the replica counts its time. Apart, so that the replica is not locked until a whole context is made.
+fn stopwatch(follower: &Follower) -> Arc<Stopwatch> {
+    lock(follower.replica()).stopwatch().clone()
+}
+
+/// For how many rounds a member keeps what it has contributed. Without the state no leaf can be computed again, and without
+/// the blocks nobody can ask: the shorter one counts.
+fn own_rounds(manifest: &Manifest) -> usize {
+    manifest.retention.states.min(manifest.retention.contributions) as usize
+}
+
 impl Session {
     async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
@@ -141,11 +152,10 @@ impl Session {
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(options.ticket.run, identity.clone());
-        let peers = Peers::new(endpoint.clone());
-        let steward = steward_of(&options.ticket);
-        let progress = ProgressDisplay::new(options.progress);
+        let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
         let journal = Arc::new(Journal::open(&home)?);
-        let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
+        let (steward, manifest) =
+            reach(&options, &identity, &peers, steward_of(&options.ticket), &journal).await?;
         // Before the text is fetched, which is most of what the run takes.
         disk::check_run(&options, &manifest)?;
         let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
@@ -154,21 +164,16 @@ impl Session {
         follower.hold_row_of(identity.id());
         follower.keep_proofs(Home::clone(&home))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
-        // Without the state no leaf can be computed again, and without the blocks nobody can ask: the shorter
-        // one counts.
-        let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
-        // Not within what follows: it would lock the replica until all of that is made.
-        let stopwatch = lock(follower.replica()).stopwatch().clone();
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
             conduct: conduct.clone(),
             intake: Arc::new(Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone())),
-            own: Own::new(keep),
+            own: Own::new(own_rounds(&manifest)),
             results: follower.results().clone(),
-            stopwatch,
+            stopwatch: stopwatch(&follower),
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
             pieces: pieces(&home, &conduct, &follower)?,
             turns: Turns::new(READERS),

@@ -227,7 +227,7 @@ mod tests {
         let steward = dial_back("127.0.0.1:1");
         let ((own, _own), (others, _others)) = (listens(2).await, listens(3).await);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        assert_eq!(steward.check(&enrol(2, &[own.clone()])).await, Ok(()));
+        assert_eq!(steward.check(&enrol(2, std::slice::from_ref(&own))).await, Ok(()));
         assert_eq!(steward.check(&enrol(2, &[])).await, Ok(()));
         for wrong in [vec![others.clone()], vec![nobody], vec![own.clone(), others]] {
             let why = steward.check(&enrol(4, &wrong)).await.unwrap_err();

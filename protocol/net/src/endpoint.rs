@@ -52,8 +52,11 @@ pub struct Endpoint {
     /// have one, so that there are no more than a run has.
     own: Arc<Mutex<BTreeMap<MemberId, IpAddr>>>,
     /// The channel key in use, and since when.
-    key: Arc<Mutex<Option<(Instant, Arc<Credentials>)>>>,
+    key: Arc<Mutex<ChannelKey>>,
 }
+
+/// The channel key of all connections of some minutes, and since when; none before the first connection.
+type ChannelKey = Option<(Instant, Arc<Credentials>)>;
 
 /// Bytes over all channels of an endpoint, encryption included, handshakes not.
 #[derive(Default)]

@@ -142,7 +142,10 @@ impl Place {
 
     /// CHAN-17: waits until the next request may be answered. A member never waits.
     pub(crate) async fn wait_for_pace(&self, role: Role) {
-        while role == Role::Stranger {
+        if role != Role::Stranger {
+            return;
+        }
+        loop {
             let wait = self.shares.answers.wait(self.seat.source(), false, Instant::now());
             if wait.is_zero() {
                 return;

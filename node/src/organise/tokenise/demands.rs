@@ -285,7 +285,7 @@ mod tests {
         }
         let bytes = format!(
             r#"{{"type": "Sequence", "pretokenizers": [{}]}}"#,
-            vec![r#"{"type": "ByteLevel"}"#; 7].join(",")
+            [r#"{"type": "ByteLevel"}"#; 7].join(",")
         );
         demands("null", &bytes, "null").expect_err("each step doubles it");
         assert!(demands("null", "null", &replace(65)).expect_err("it grows").contains("its decoder"));

@@ -190,7 +190,7 @@ mod tests {
         let budget = Budget::new();
         let one = budget.of_stranger(source(1));
         let held: Vec<_> = (0..100).filter_map(|_| now(one.outgoing.take(1 << 20))).collect();
-        assert_eq!(held.len(), STRANGERS_OUT / SOURCE_PART >> 20);
+        assert_eq!(held.len(), (STRANGERS_OUT / SOURCE_PART) >> 20);
         assert!(now(budget.of_stranger(source(2)).outgoing.take(limits::MESSAGE_BYTES)).is_some());
     }
 

@@ -145,7 +145,7 @@ fn row_6_a_row_takes_one_step_in_a_round_and_the_oldest_first() {
     chain.finish_round_with(told);
     for (round, number) in [(0, 1), (1, 2)] {
         chain.finish_round();
-        let view = chain.ledger.rounds().filter(|view| view.results().is_some()).last().unwrap();
+        let view = chain.ledger.rounds().rfind(|view| view.results().is_some()).unwrap();
         assert_eq!(view.row_steps(), [RowStep { row: Row(0), round: Round(round) }]);
         assert_eq!(steps(&chain)[1], number);
     }
