@@ -162,14 +162,16 @@ fn a_nice_member_gives_way_with_every_thread() {
     let plain = run.join("plain", &nodes, &["--threads", "2"]);
     run.wait_round(0);
     let own = priorities(std::process::id())[0];
-    assert!(priorities(plain.id()).iter().all(|priority| *priority == own));
-    for lowered in [priorities(nice.id()), priorities(verifier.id())] {
-        // These tests may give way themselves, by more than that.
-        assert!(
-            lowered.len() > 1 && lowered.iter().all(|priority| *priority == own.max(10)),
-            "{own} {lowered:?}"
-        );
-    }
+    // Gossip gives way to everything else in any case (CHAN-22). It has one thread.
+    let like = |process: u32, wanted: i32| {
+        let found = priorities(process);
+        let others = found.iter().filter(|priority| **priority != wanted).count();
+        assert!(found.len() > 1 && others <= 1, "{wanted} {found:?}");
+        assert!(found.iter().all(|priority| *priority >= wanted), "{wanted} {found:?}");
+    };
+    like(plain.id(), own);
+    // These tests may give way themselves, by more than that.
+    [nice.id(), verifier.id()].into_iter().for_each(|process| like(process, own.max(10)));
 }
 
 /// The nice value of each thread of a process.
