@@ -1,4 +1,4 @@
-//! Peer that commits to false sums, and lets each step of an audit wait for nearly as long as it can without being silent.
+//! Peer that commits to false sums, and lets audits wait for nearly as long as it can without being silent.
 //!
 //! Its ban comes late, so that more of its work counts until then, and rounds that nobody audited are forgotten.
 
