@@ -113,12 +113,12 @@ mod tests {
         assert_eq!(places.there(), 0);
         gone.abort();
         assert!(gone.await.is_err_and(|error| error.is_cancelled()));
-        // Two are free again: one for whoever waited, and one that only the round has.
+        // Two are free again: one for the member whose turn comes after the last one's, and one that only the round has.
         drop((first, urgent));
-        let again = again.await.unwrap().unwrap();
-        assert!(!other.is_finished());
+        let other = other.await.unwrap().unwrap();
+        assert!(!again.is_finished());
         drop(second);
-        drop((again, other.await.unwrap()));
+        drop((other, again.await.unwrap()));
         assert_eq!(places.there(), 3, "also the place of whoever went");
     }
 }

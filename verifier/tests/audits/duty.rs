@@ -1,6 +1,7 @@
 //! Two verifiers share the work; one that is gone is replaced.
 
 use muster_core::audit::docket::{OpenCase, WaitsFor};
+use muster_core::audit::roster::fetch_patience;
 use muster_core::codec::List;
 use muster_core::coins::{CoinKind, selects};
 use muster_core::messages::audit::Recomputation;
@@ -228,6 +229,14 @@ fn what_a_banned_verifier_has_passed_is_audited_again() {
     assert!(due(&world), "it was opened again while everybody had its state");
 }
 
+/// How long integers are waited for, which is longer than both timers of audits here.
+fn fetched(world: &World) -> u64 {
+    let patience = fetch_patience(world.ledger.layout());
+    let timers = &world.manifest.timers;
+    assert!(patience > u64::from(timers.audit.max(timers.final_audit)));
+    patience
+}
+
 /// DUTY-4: a member that answers in time and keeps its integers back must not make its verifier idle.
 #[test]
 fn a_verdict_may_take_as_long_as_all_leaves() {
@@ -242,9 +251,8 @@ fn a_verdict_may_take_as_long_as_all_leaves() {
     }
     assert!(world.board.iter().any(|notice| matches!(notice, Notice::Opening(_))));
     assert!(world.verdicts().is_empty() && world.docket.idles(0, &world.ledger).is_empty());
-    let (audit, commit) = (world.manifest.timers.audit, world.manifest.timers.commit);
-    // Once by itself, and once more for a second opinion.
-    let patience = u64::from(audit) + 3 * u64::from(commit);
+    // Once by itself, and once more for a second opinion; the integers were waited for before (DUTY-14).
+    let patience = fetched(&world) + 3 * u64::from(world.manifest.timers.commit);
     assert!(world.docket.idles(patience - 1, &world.ledger).is_empty());
     let idles = world.docket.idles(patience, &world.ledger);
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
@@ -272,7 +280,7 @@ fn who_has_much_to_compute_has_time_for_all_of_it() {
         world.step(&mut audits).unwrap();
     }
     let timers = world.manifest.timers.clone();
-    let patience = u64::from(timers.final_audit) + 4 * u64::from(timers.commit);
+    let patience = fetched(&world) + 4 * u64::from(timers.commit);
     assert!(world.docket.idles(patience - 1, &world.ledger).is_empty(), "one of two is done");
     assert_eq!(world.docket.idles(patience, &world.ledger).len(), 1);
 }
@@ -296,8 +304,7 @@ fn who_returns_without_an_answer_has_no_second_turn() {
     let mut audits = world.audits();
     audits.take(&world.ledger, &[]).unwrap();
     assert!(audits.works(&|_| true).any(|work| matches!(work.kind, WorkKind::Everything)));
-    let timers = &world.manifest.timers;
-    let patience = u64::from(timers.audit) + 3 * u64::from(timers.commit);
+    let patience = fetched(&world) + 3 * u64::from(world.manifest.timers.commit);
     assert!(world.docket.idles(1000 + patience - 1, &world.ledger).is_empty());
     let [Body::Idle(idle)] = &world.docket.idles(1000 + patience, &world.ledger)[..] else { panic!() };
     assert_eq!((idle.verifier, idle.round), (member(21), Round(0)));

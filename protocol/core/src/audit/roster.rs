@@ -344,9 +344,9 @@ fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
     let fetched = |timer: u32| u64::from(timer).max(fetch_patience(ledger.layout()));
     let (base, whole) = match what {
         Owing::Round(_) => {
-            // A second opinion takes as long as the first, and only an audit with leaves has one.
-            let second = usize::from(computed > 0);
-            (fetched(if after { timers.final_audit } else { timers.audit }), computed + second)
+            let timer = if after { timers.final_audit } else { timers.audit };
+            // A second opinion takes as long as the first, and only an audit with leaves has one, or asks for integers.
+            if computed > 0 { (fetched(timer), computed + 1) } else { (u64::from(timer), 0) }
         }
         Owing::One((_, Some((_, step)))) if step.may_take_all() => (fetched(timers.audit), 2),
         // LOCAL-8: for the last segment of a chain all of it is recomputed.

@@ -314,12 +314,14 @@ impl Steward {
         }
     }
 
-    /// Whether every counted contribution of the last rounds was judged, as far as anybody is there to judge.
+    /// Whether every contribution of the last rounds was judged that counted, or whose author was late (AUDIT-27), as far as
+    /// anybody is there to judge. Who lets its audits wait at the end has reason to, and counted before.
     fn is_judged(&self) -> bool {
         let ledger = self.conductor.ledger();
         let last = ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed());
         let mut counted = last.flat_map(|view| {
-            let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
+            let counted =
+                view.commitments().filter(|(slot, _)| view.counted(*slot) || view.late().contains(*slot));
             counted.map(|(_, commitment)| (view.round(), commitment.author))
         });
         let judged = |(round, author): (Round, MemberId)| {
