@@ -25,6 +25,8 @@ const WARM: usize = 30;
 const RISING: usize = 8;
 /// How long a stretch of rounds may take.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a flood lasts at least: at its rate it could fill some hundred MiB by then.
+const LEAST: Duration = Duration::from_secs(15);
 /// Between two looks at a process.
 const LOOK: Duration = Duration::from_millis(100);
 /// Honest nodes of a run.
@@ -246,7 +248,7 @@ impl Turn {
         let from = WARM + rounds;
         let mut cast = Cast::join(&run, program, flooder, from);
         let reached = reach(&run, &mut steward, WARM);
-        let (without, before) = cast.measure(&run, &mut steward, rounds);
+        let (without, before) = cast.measure(&run, &mut steward, (rounds, Duration::ZERO));
         let onlooker = Onlooker::of(&run);
         let runtime = Runtime::new().expect("threads");
         let honest = cast.ids(&run);
@@ -257,7 +259,7 @@ impl Turn {
         }
         let begun = run.events("round").len().max(from);
         let reached = reached && reach(&run, &mut steward, begun + RISING);
-        let (with, peak) = cast.measure(&run, &mut steward, rounds);
+        let (with, peak) = cast.measure(&run, &mut steward, (rounds, LEAST));
         let ended = !reached && steward.wait_at_most(LOOK).is_some();
         let pressed = cast.others.last().map(|flood| pressed(&flood.log())).unwrap_or_default();
         // Before the ledger is read: the onlooker is a stranger, too.
@@ -306,8 +308,9 @@ impl Cast {
         names.map(|name| key_of(&run.path(&name)).expect("a member's key").id()).collect()
     }
 
-    /// So many rounds, and how much memory the steward and the first node had at most.
-    fn measure(&self, run: &Run, steward: &mut Process, rounds: usize) -> (Stretch, [u64; 2]) {
+    /// So many rounds at least, and so long, and how much memory the steward and the first node had at most.
+    fn measure(&self, run: &Run, steward: &mut Process, least: (usize, Duration)) -> (Stretch, [u64; 2]) {
+        let (rounds, least) = least;
         let watched = [steward.id(), self.honest[0].id()];
         let (first, began) = (run.events("round").len(), Instant::now());
         let (spent, mut peak) = (processor_seconds(watched[0]), [0; 2]);
@@ -317,16 +320,15 @@ impl Cast {
             }
             let events = run.events("round");
             let late = began.elapsed() > PATIENCE || steward.wait_at_most(LOOK).is_some();
-            if events.len() >= first + rounds || late {
+            if events.len() >= first + rounds && began.elapsed() >= least || late {
                 break events;
             }
         };
         let wall = began.elapsed().as_secs_f64();
-        let over = events.len().min(first + rounds) - first;
-        let by_steward: f64 =
-            events[first..first + over].iter().filter_map(|round| round["seconds"].as_f64()).sum();
+        let over = events.len() - first;
+        let by_steward: f64 = events[first..].iter().filter_map(|round| round["seconds"].as_f64()).sum();
         // What has not come to its end counts as well.
-        let seconds = if over < rounds { wall / over.max(1) as f64 } else { by_steward / over as f64 };
+        let seconds = if over < rounds { wall } else { by_steward } / over.max(1) as f64;
         let processor = (processor_seconds(watched[0]) - spent) / wall;
         (Stretch { seconds, processor, rounds: over }, peak)
     }
