@@ -192,6 +192,7 @@ impl World {
                     self.machine.handle(now, StewardInput::Obtained(result, true))
                 }
                 StewardEffect::KeepEvidence(..)
+                | StewardEffect::DropParts(_)
                 | StewardEffect::Archive
                 | StewardEffect::Tell(_) => {}
             }
