@@ -23,6 +23,8 @@ use crate::progress::ProgressDisplay;
 
 /// How long the steward may report nothing.
 const STALLED: Duration = Duration::from_secs(240);
+/// How long the steward's last report may come after the first member has ended.
+const LAST_REPORT: Duration = Duration::from_secs(5);
 
 /// A rehearsal that has ended.
 struct Played {
@@ -171,14 +173,19 @@ fn watch(
     progress: &ProgressDisplay,
 ) -> Outcome<Live> {
     let mut live = Live::new(&workspace.path("run"), drawn);
-    let mut heard = Instant::now();
+    let (mut heard, mut ended) = (Instant::now(), None);
     while !live.closed {
         interrupt.check()?;
         if live.read(&cast.players, progress)? {
             heard = Instant::now();
             continue;
         }
-        cast.check()?;
+        // Members may read that the run is over, and end, before the steward has written its last report.
+        if let Err(failure) = cast.check()
+            && ended.get_or_insert_with(Instant::now).elapsed() > LAST_REPORT
+        {
+            return Err(failure);
+        }
         if heard.elapsed() > STALLED {
             return Err(cast.stalled());
         }
