@@ -11,7 +11,7 @@ use crate::kernel::strided::Strided;
 use crate::path::Kernels;
 
 /// Tokens of a block: a multiple of every path's tile height.
-const BLOCK: usize = 24;
+pub(crate) const BLOCK: usize = 24;
 
 /// The shape of attention.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl Heads {
     }
 
     /// Columns of a row of queries, keys and values where a head's own begin.
-    fn columns(&self, head: usize) -> [usize; 3] {
+    pub(crate) fn columns(&self, head: usize) -> [usize; 3] {
         let key = self.query_width() + head / self.group * self.width;
         [head * self.width, key, key + self.key_width()]
     }

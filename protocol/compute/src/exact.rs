@@ -43,7 +43,8 @@ impl Exact {
     /// [`Misuse`] when a bit differs: this processor or build must not take part in a run.
     pub fn self_test(&mut self) -> Result<(), Misuse> {
         require_ieee();
-        self_test::run(&mut self.engine, self.kernels)
+        let name = format!("the {} kernels", self.path().name());
+        self_test::run(&mut self.engine, self.kernels, &name, |_| true)
     }
 
     /// The real gradient of a leaf's mean loss, before the grid: for comparison with other implementations.

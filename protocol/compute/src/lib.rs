@@ -20,6 +20,7 @@ mod backend;
 mod decoder;
 mod exact;
 mod function;
+mod gpu;
 mod grid;
 mod initial;
 mod kernel;
@@ -49,6 +50,7 @@ mod workers;
 
 pub use backend::{Backend, Device, Libtorch, OpenResult, Precision};
 pub use exact::{Exact, Reader};
+pub use gpu::{Found, Gpu, Times, devices};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};

@@ -1,0 +1,194 @@
+//! Devices of this machine: whether their leaves are right to the last bit, how fast they are, and where the time goes.
+//!
+//! `cargo run --release -p muster-compute --example gpu -- check [leaves]` computes leaves of drawn shapes on every device and
+//! on the processor, and counts the coefficients that differ. `… -- speed [windows] [device]` computes leaves of 100 M
+//! parameters, with windows of 256 tokens. Exits with 1 where a bit differs.
+#![allow(clippy::print_stdout)]
+
+use std::time::Instant;
+
+use muster_compute::{Backend, Exact, Gpu, devices};
+use muster_core::codec::Real;
+use muster_core::ids::{Digest, Leaf, MemberId};
+use muster_core::layout::Layout;
+use muster_core::manifest::fixture::tiny;
+use muster_core::manifest::{Decoder, Family, Manifest, Model};
+use muster_core::state::{Arithmetic, LeafJob, State};
+
+/// Numbers of a short cycle (Marsaglia, "Xorshift RNGs", 2003).
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    fn among(&mut self, least: u64, most: u64) -> u32 {
+        (least + self.next() % (most - least + 1)) as u32
+    }
+}
+
+fn real(value: f32) -> Real {
+    Real::new(value).expect("a number")
+}
+
+fn manifest(model: Model, windows: u32, recompute: bool) -> Manifest {
+    let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 4, 1);
+    manifest.model = model;
+    (manifest.training.leaf_windows, manifest.training.recompute) = (windows, recompute);
+    manifest
+}
+
+fn decoder(size: [u32; 6], [key_value_heads, sequence]: [u32; 2], tied: bool) -> Model {
+    let [vocabulary, width, layers, heads, hidden, scale] = size;
+    Model {
+        vocabulary,
+        width,
+        layers,
+        heads,
+        hidden,
+        sequence,
+        norm_epsilon: real(1e-5),
+        initial_scale: real(0.02 * scale as f32),
+        family: Family::Decoder(Decoder { key_value_heads, tied, rope_base: real(10_000.0) }),
+    }
+}
+
+fn drawn(draw: &mut Draw) -> (Manifest, u32) {
+    let group = draw.among(1, 3);
+    let (keys, half) = (draw.among(1, 3), draw.among(1, 20));
+    let heads = group * keys;
+    let width = heads * half * 2;
+    let (vocabulary, layers, hidden) = (draw.among(2, 300), draw.among(1, 3), draw.among(1, 200));
+    let (sequence, windows) = (draw.among(1, 150), draw.among(1, 5));
+    let size = [vocabulary, width, layers, heads, hidden, draw.among(1, 30)];
+    let model = decoder(size, [keys, sequence], draw.next() % 2 == 0);
+    (manifest(model, windows, false), windows)
+}
+
+fn windows(draw: &mut Draw, model: &Model, count: u32) -> Vec<Vec<u32>> {
+    // Some lie beyond the vocabulary.
+    (0..count).map(|_| (0..=model.sequence).map(|_| draw.among(0, model.vocabulary.into())).collect()).collect()
+}
+
+fn state(manifest: &Manifest, exact: &mut Exact, draw: &mut Draw) -> State {
+    let calibration = windows(draw, &manifest.model, 1);
+    exact.initial(manifest, &calibration)
+}
+
+fn check(leaves: u64) -> bool {
+    let mut right = true;
+    for (number, found) in devices().into_iter().enumerate() {
+        println!("gpu:{number} {}", found.says());
+        let mut exact = Exact::new(threads(), None).expect("a path");
+        let begun = Instant::now();
+        let mut gpu = match Gpu::open(number, Exact::new(threads(), None).expect("a path")) {
+            Ok(gpu) => gpu,
+            Err(why) => {
+                println!("  {why}");
+                right = false;
+                continue;
+            }
+        };
+        println!("  opened in {:.1} s", begun.elapsed().as_secs_f64());
+        match gpu.self_test() {
+            Ok(()) => println!("  known answers: right"),
+            Err(why) => {
+                println!("  {why}");
+                right = false;
+            }
+        }
+        let (mut coefficients, mut differ, mut losses, mut loud) = (0, 0, 0, 0);
+        for leaf in 0..leaves {
+            let mut draw = Draw(0x9E37_79B9_7F4A_7C15 ^ (leaf + 1).wrapping_mul(0xD134_2543_DE82_EF95));
+            (0..9).for_each(|_| {
+                draw.next();
+            });
+            let (manifest, count) = drawn(&mut draw);
+            let mut state = state(&manifest, &mut exact, &mut draw);
+            if leaf % 5 == 4 {
+                // Something infinite, or not a number, or all but zero.
+                for value in [f32::INFINITY, f32::NAN, 1e-42, -0.0] {
+                    let at = draw.next() as usize % state.parameters.len();
+                    state.parameters[at] = value;
+                }
+            }
+            let windows = windows(&mut draw, &manifest.model, count);
+            let job = LeafJob { state: &state, round_seed: Digest([leaf as u8; 32]), leaf: Leaf(leaf), windows: &windows };
+            let [mut own, mut other] = [(); 2].map(|()| vec![0; state.parameters.len()]);
+            let (loss, right_loss) = (gpu.leaf(&manifest, &job, &mut own), exact.leaf(&manifest, &job, &mut other));
+            let real = |value: &f32| if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() };
+            let found: Vec<u32> = gpu.gradient(&manifest, &job).iter().map(real).collect();
+            let wanted: Vec<u32> = exact.gradient(&manifest, &job).iter().map(real).collect();
+            let wrong = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count()
+                + own.iter().zip(&other).filter(|(own, other)| own != other).count();
+            coefficients += 2 * wanted.len();
+            differ += wrong;
+            losses += usize::from(loss != right_loss);
+            if (wrong > 0 || loss != right_loss) && loud < 5 {
+                loud += 1;
+                println!("  leaf {leaf}: {wrong} of {} differ, losses {loss} and {right_loss}: {:?}", wanted.len(), manifest.model);
+                for tensor in Layout::of(&manifest.model).tensors() {
+                    let range = tensor.range();
+                    let wrong = range.clone().filter(|at| found[*at] != wanted[*at]).count();
+                    if wrong > 0 {
+                        println!("    {}: {wrong} of {}", tensor.name, range.len());
+                    }
+                }
+            }
+        }
+        println!("  {leaves} leaves, {coefficients} coefficients and integers: {differ} differ; {losses} losses differ");
+        println!("  computed by {}", gpu.describe());
+        right &= differ == 0 && losses == 0;
+    }
+    right
+}
+
+fn speed(count: u32, number: usize) {
+    let model = decoder([4096, 1024, 8, 16, 2752, 1], [16, 256], true);
+    let parameters = model.parameters();
+    let manifest = manifest(model, count, false);
+    let mut draw = Draw(7);
+    let mut exact = Exact::new(threads(), None).expect("a path");
+    let state = state(&manifest, &mut exact, &mut draw);
+    let windows = windows(&mut draw, &manifest.model, count);
+    let mut gpu = Gpu::open(number, exact).expect("a device");
+    println!("{parameters} parameters, {count} windows of 256 tokens, {}", gpu.describe());
+    let mut q = vec![0; state.parameters.len()];
+    let tokens = f64::from(count) * 256.0;
+    let mut run = |gpu: &mut Gpu, what: &str| {
+        let job = LeafJob { state: &state, round_seed: Digest([3; 32]), leaf: Leaf(3), windows: &windows };
+        let begun = Instant::now();
+        let loss = gpu.leaf(&manifest, &job, &mut q);
+        let passed = begun.elapsed().as_secs_f64();
+        println!("  {what}: {:.1} ms, {:.0} tokens/s, loss {:.4}", 1e3 * passed, tokens / passed, loss as f64 / 16_777_216.0);
+    };
+    (0..4).for_each(|turn| run(&mut gpu, if turn == 0 { "first leaf" } else { "leaf" }));
+    let times = gpu.time();
+    run(&mut gpu, "timed leaf");
+    let times = times.lock().expect("nobody panicked").clone();
+    let all: f64 = times.values().map(|(_, passed)| passed.as_secs_f64()).sum();
+    let mut times: Vec<_> = times.into_iter().collect();
+    times.sort_by_key(|(_, (_, passed))| std::cmp::Reverse(*passed));
+    for (name, (launches, passed)) in times {
+        let passed = passed.as_secs_f64();
+        println!("    {name:18} {launches:5} times {:9.2} ms {:5.1} %", 1e3 * passed, 100.0 * passed / all);
+    }
+    println!("  computed by {}", gpu.describe());
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, other: u64| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(other);
+    match words.first().map(String::as_str) {
+        Some("speed") => speed(number(1, 128) as u32, number(2, 0) as usize),
+        _ => std::process::exit(i32::from(!check(number(1, 100)))),
+    }
+}

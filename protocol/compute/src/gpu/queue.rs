@@ -1,0 +1,305 @@
+//! The kernels by their names, with what they read and write. Shapes are in values; `Place`s begin where the matrix does.
+
+use super::driver::{Argument, Driver, Fault, ITEMS, Outcome, Place};
+
+/// Rows that a group of work-items sums at a time.
+const ROWS: usize = 16;
+/// Columns whose rows a group adds.
+const COLUMNS: usize = 32;
+
+/// A device, and the kernels on it.
+pub(super) struct Queue {
+    pub driver: Box<dyn Driver>,
+}
+
+/// A factor or the result of a product: where it begins, and values from row to row as it lies.
+#[derive(Clone, Copy)]
+pub(super) struct Lying {
+    pub at: Place,
+    pub stride: usize,
+}
+
+/// Which way a product's depth lies in its factors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// a·bᵀ of rows: a layer forward.
+    Forward,
+    /// a·b: its gradient back.
+    Backward,
+    /// aᵀ·b: the gradient of its weights.
+    Weigh,
+}
+
+/// Rows, columns and depth.
+pub(super) type Shape = [usize; 3];
+
+/// What blocks of tokens bound in a product of heads (ARITH-5).
+#[derive(Clone, Copy)]
+pub(super) enum Bound {
+    /// Nothing.
+    None = 0,
+    /// A row's chain ends with its block.
+    End = 1,
+    /// A row's chain begins with its block.
+    Begin = 2,
+    /// Columns up to the end of a row's block are wanted.
+    Columns = 3,
+}
+
+/// A matrix for each head of each window.
+#[derive(Clone, Copy)]
+pub(super) struct OfHeads {
+    pub lying: Lying,
+    /// Values from window to window, and from head to head.
+    pub apart: [usize; 2],
+}
+
+/// How the products of heads go together.
+#[derive(Clone, Copy)]
+pub(super) struct Heads {
+    pub windows: usize,
+    /// Of the result.
+    pub count: usize,
+    /// Heads of the left factor that each of these adds up, in order.
+    pub loops: usize,
+    /// Heads of the left factor that share one of the right factor.
+    pub sharing: usize,
+    pub block: usize,
+    pub bound: Bound,
+}
+
+/// Rows of scores: tokens of heads of windows.
+#[derive(Clone, Copy)]
+pub(super) struct Scores {
+    pub windows: usize,
+    pub heads: usize,
+    pub tokens: usize,
+    pub block: usize,
+    pub causal: bool,
+}
+
+impl Scores {
+    fn rows(&self) -> usize {
+        self.windows * self.heads * self.tokens
+    }
+}
+
+/// The rotation of some heads of every row.
+pub(super) struct Turn {
+    pub heads: usize,
+    /// Pairs of a head.
+    pub pairs: usize,
+    pub stride: usize,
+    pub tokens: usize,
+    pub direction: f32,
+    pub scale: f32,
+    pub angles: [Place; 2],
+}
+
+/// A number of a kernel's, which are of 32 bits.
+fn int(value: usize) -> Outcome<Argument> {
+    i32::try_from(value).map(Argument::Int).map_err(|error| Fault::new(&format!("{value} for a kernel"), error))
+}
+
+/// So many groups that each value has a work-item.
+fn groups(values: usize) -> u64 {
+    (values as u64).div_ceil(ITEMS)
+}
+
+impl Queue {
+    /// c = a·b as `kind` has them, from +0, or from what lies at `start` in rows like those of c.
+    pub(super) fn product(
+        &mut self,
+        kind: Kind,
+        shape: Shape,
+        [a, b]: [Lying; 2],
+        start: Option<Place>,
+        c: Lying,
+    ) -> Outcome<()> {
+        let [m, n, k] = shape;
+        let tiles = |tile: usize| (m.div_ceil(tile) * n.div_ceil(tile)) as u64;
+        // Large tiles read each factor less often, small ones reach every unit of the device.
+        let large = tiles(128) >= u64::from(self.driver.description().units);
+        let kernel = match (kind, large) {
+            (Kind::Forward, true) => "forward_large",
+            (Kind::Forward, false) => "forward_small",
+            (Kind::Backward, true) => "backward_large",
+            (Kind::Backward, false) => "backward_small",
+            (Kind::Weigh, true) => "weigh_large",
+            (Kind::Weigh, false) => "weigh_small",
+        };
+        let arguments = [
+            int(m)?,
+            int(n)?,
+            int(k)?,
+            Argument::At(a.at),
+            int(a.stride)?,
+            Argument::At(b.at),
+            int(b.stride)?,
+            Argument::At(start.unwrap_or(c.at)),
+            Argument::Int(start.is_some().into()),
+            Argument::At(c.at),
+            int(c.stride)?,
+        ];
+        self.driver.launch(kernel, tiles(if large { 128 } else { 64 }), &arguments)
+    }
+
+    /// The same for heads, from +0.
+    pub(super) fn heads(&mut self, kind: Kind, shape: Shape, [a, b]: [OfHeads; 2], c: OfHeads, of: Heads) -> Outcome<()> {
+        let [m, n, k] = shape;
+        let kernel = match kind {
+            Kind::Forward => "heads_forward",
+            Kind::Backward => "heads_backward",
+            Kind::Weigh => "heads_weigh",
+        };
+        let mut arguments = vec![int(m)?, int(n)?, int(k)?];
+        for each in [a, b] {
+            arguments.extend([Argument::At(each.lying.at), int(each.lying.stride)?]);
+        }
+        let c_lying = [Argument::At(c.lying.at), Argument::Int(0), Argument::At(c.lying.at), int(c.lying.stride)?];
+        arguments.extend(c_lying);
+        arguments.extend([a, b, c].iter().flat_map(|each| each.apart).map(|values| Argument::Long(values as u64)));
+        arguments.extend([int(of.count)?, int(of.loops)?, int(of.sharing)?, int(of.block)?]);
+        arguments.push(Argument::Int(of.bound as i32));
+        let tiles = m.div_ceil(64) * n.div_ceil(64) * of.windows * of.count;
+        self.driver.launch(kernel, tiles as u64, &arguments)
+    }
+
+    /// ARITH-31 of `[rows, width]`; with `again`, by the scales that are there.
+    pub(super) fn norm(
+        &mut self,
+        [rows, width]: [usize; 2],
+        epsilon: f32,
+        again: bool,
+        [x, gain, y, scales]: [Place; 4],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(width)?, Argument::Real(epsilon), Argument::Int(again.into())];
+        arguments.extend([x, gain, y, scales].map(Argument::At));
+        self.driver.launch("norm", rows.div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// ARITH-32: `d` becomes each row's share of the gain's gradient.
+    pub(super) fn norm_back(
+        &mut self,
+        [rows, width]: [usize; 2],
+        [x, gain, scales, d, stream]: [Place; 5],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(width)?];
+        arguments.extend([x, gain, scales, d, stream].map(Argument::At));
+        self.driver.launch("norm_back", rows.div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// ARITH-43, from +0, or with `more` from what is there.
+    pub(super) fn add_rows(&mut self, [rows, width]: [usize; 2], more: bool, x: Place, sums: Place) -> Outcome<()> {
+        let arguments =
+            [int(rows)?, int(width)?, Argument::Int(more.into()), Argument::At(x), Argument::At(sums)];
+        self.driver.launch("add_rows", width.div_ceil(COLUMNS) as u64, &arguments)
+    }
+
+    /// ARITH-34.
+    pub(super) fn rotate(&mut self, rows: usize, turn: &Turn, values: Place) -> Outcome<()> {
+        let Turn { heads, pairs, stride, tokens, direction, scale, angles } = *turn;
+        let mut arguments = vec![int(rows)?, int(heads)?, int(pairs)?, int(stride)?, int(tokens)?];
+        arguments.extend([Argument::Real(direction), Argument::Real(scale), Argument::At(values)]);
+        arguments.extend(angles.map(Argument::At));
+        self.driver.launch("rotate_heads", groups(rows * heads * pairs), &arguments)
+    }
+
+    /// ARITH-35, in place.
+    pub(super) fn softmax(&mut self, of: Scores, p: Place) -> Outcome<()> {
+        let arguments = [
+            Argument::Long(of.rows() as u64),
+            int(of.tokens)?,
+            int(of.block)?,
+            Argument::Int(of.causal.into()),
+            Argument::At(p),
+        ];
+        self.driver.launch("softmax", of.rows().div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// ARITH-36: `d`, the gradient of probabilities `p`, becomes that of the scores. Heads are `width` wide.
+    pub(super) fn softmax_back(
+        &mut self,
+        of: Scores,
+        width: usize,
+        [p, d, output, d_output]: [Place; 4],
+    ) -> Outcome<()> {
+        let mut arguments = vec![Argument::Long(of.rows() as u64), int(of.tokens)?, int(of.block)?];
+        arguments.extend([Argument::Int(of.causal.into()), int(of.heads)?, int(width)?]);
+        arguments.extend([p, d, output, d_output].map(Argument::At));
+        self.driver.launch("softmax_back", of.rows().div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// ARITH-38 of `[rows, 2·hidden]`.
+    pub(super) fn swiglu(
+        &mut self,
+        [rows, hidden]: [usize; 2],
+        [gate_up, sigmoid, product]: [Place; 3],
+    ) -> Outcome<()> {
+        let mut arguments = vec![Argument::Long((rows * hidden) as u64), int(hidden)?];
+        arguments.extend([gate_up, sigmoid, product].map(Argument::At));
+        self.driver.launch("swiglu", groups(rows * hidden), &arguments)
+    }
+
+    /// ARITH-39: `product`, its gradient before, is the product itself afterwards.
+    pub(super) fn swiglu_back(
+        &mut self,
+        [rows, hidden]: [usize; 2],
+        [gate_up, sigmoid, product, d_gate_up]: [Place; 4],
+    ) -> Outcome<()> {
+        let mut arguments = vec![Argument::Long((rows * hidden) as u64), int(hidden)?];
+        arguments.extend([gate_up, sigmoid, product, d_gate_up].map(Argument::At));
+        self.driver.launch("swiglu_back", groups(rows * hidden), &arguments)
+    }
+
+    /// ARITH-40 but for the logarithm: each row's sum, and its target less its largest.
+    pub(super) fn cross_entropy(
+        &mut self,
+        [rows, vocabulary]: [usize; 2],
+        share: f32,
+        [targets, logits, sums, chosen]: [Place; 4],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(vocabulary)?, Argument::Real(share)];
+        arguments.extend([targets, logits].map(Argument::At));
+        let common = arguments.clone();
+        arguments.extend([sums, chosen].map(Argument::At));
+        self.driver.launch("cross_entropy", rows.div_ceil(ROWS) as u64, &arguments)?;
+        self.driver.launch("subtract_targets", groups(rows), &common)
+    }
+
+    /// Copies rows of `from`, by number, to `to`.
+    pub(super) fn gather(
+        &mut self,
+        [rows, width]: [usize; 2],
+        [numbers, from, to]: [Place; 3],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(width)?, Argument::Int(0)];
+        arguments.extend([numbers, from, to].map(Argument::At));
+        self.driver.launch("gather", groups(rows * width), &arguments)
+    }
+
+    /// ARITH-44, for so many tokens that occur.
+    pub(super) fn embed_back(
+        &mut self,
+        [tokens, width]: [usize; 2],
+        [names, starts, order, rows, out]: [Place; 5],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(width)?];
+        arguments.extend([names, starts, order, rows, out].map(Argument::At));
+        self.driver.launch("embed_back", groups(width) * tokens as u64, &arguments)
+    }
+
+    /// GRID-2 of so many coefficients from `first` on.
+    pub(super) fn grid(
+        &mut self,
+        first: usize,
+        count: usize,
+        inverse_step: f64,
+        [key, gradient, q]: [Place; 3],
+    ) -> Outcome<()> {
+        let mut arguments = vec![Argument::Long(first as u64), Argument::Long(count as u64), Argument::Wide(inverse_step)];
+        arguments.extend([key, gradient, q].map(Argument::At));
+        let blocks = (first + count).div_ceil(16) - first / 16;
+        self.driver.launch("grid", groups(blocks), &arguments)
+    }
+}
