@@ -118,8 +118,8 @@ const VARIANTS: [Variant; 9] = [
 
 /// The kernels beside products.
 const ROWS: [&str; 13] = [
-    "norm",
-    "norm_back",
+    "rms_norm",
+    "rms_norm_back",
     "add_rows",
     "rotate_heads",
     "softmax",

@@ -175,7 +175,7 @@ impl Queue {
     ) -> Outcome<()> {
         let mut arguments = vec![int(rows)?, int(width)?, Argument::Real(epsilon), Argument::Int(again.into())];
         arguments.extend([x, gain, y, scales].map(Argument::At));
-        self.driver.launch("norm", rows.div_ceil(ROWS) as u64, &arguments)
+        self.driver.launch("rms_norm", rows.div_ceil(ROWS) as u64, &arguments)
     }
 
     /// ARITH-32: `d` becomes each row's share of the gain's gradient.
@@ -186,7 +186,7 @@ impl Queue {
     ) -> Outcome<()> {
         let mut arguments = vec![int(rows)?, int(width)?];
         arguments.extend([x, gain, scales, d, stream].map(Argument::At));
-        self.driver.launch("norm_back", rows.div_ceil(ROWS) as u64, &arguments)
+        self.driver.launch("rms_norm_back", rows.div_ceil(ROWS) as u64, &arguments)
     }
 
     /// ARITH-43, from +0, or with `more` from what is there.

@@ -54,7 +54,7 @@ FUNCTION float exponential(float x) {
 }
 
 // ARITH-31: y = x·scale·gain, scale = 1/√(Σx²/n + epsilon); with `again`, the scales are there.
-KERNEL norm(int rows, int n, float epsilon, int again, GLOBAL const float *x, ulong x0, GLOBAL const float *gain, ulong gain0,
+KERNEL rms_norm(int rows, int n, float epsilon, int again, GLOBAL const float *x, ulong x0, GLOBAL const float *gain, ulong gain0,
             GLOBAL float *y, ulong y0, GLOBAL float *scales, ulong scales0) {
     LOCAL float lanes[256];
     const int row = ROW, mine = row < rows;
@@ -75,7 +75,7 @@ KERNEL norm(int rows, int n, float epsilon, int again, GLOBAL const float *x, ul
 }
 
 // ARITH-32: adds the gradient of the norm's input to `stream`, and leaves each row's share of the gain's in `d`.
-KERNEL norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL const float *gain, ulong gain0,
+KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL const float *gain, ulong gain0,
                  GLOBAL const float *scales, ulong scales0, GLOBAL float *d, ulong d0, GLOBAL float *stream, ulong stream0) {
     LOCAL float lanes[256];
     const int row = ROW, mine = row < rows;
