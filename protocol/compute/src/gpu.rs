@@ -25,7 +25,7 @@ use muster_core::error::Misuse;
 use muster_core::grid::fixed_loss;
 use muster_core::ids::Leaf;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, LeafJob, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 
 use crate::Exact;
 use crate::backend::Backend;
@@ -191,6 +191,24 @@ impl Arithmetic for Gpu {
                 fixed_loss(loss)
             }
             None => self.exact.leaf(manifest, job, q),
+        }
+    }
+
+    fn leaves<'a>(
+        &mut self,
+        manifest: &Manifest,
+        tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
+        take: &mut dyn FnMut(Vec<i32>, i64),
+    ) {
+        // The steps of a member between two rounds are the processor's.
+        if manifest.local().is_some() {
+            return self.exact.leaves(manifest, tasks, take);
+        }
+        for mut task in tasks {
+            let mut q = std::mem::take(&mut task.q);
+            q.resize(task.state.parameters.len(), 0);
+            let loss = self.leaf(manifest, &task.job(), &mut q);
+            take(q, loss);
         }
     }
 
