@@ -8,12 +8,10 @@
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
 mod buffers;
-#[allow(unsafe_code)]
 mod cuda;
 mod decoder;
 mod driver;
 mod engine;
-#[allow(unsafe_code)]
 mod opencl;
 mod queue;
 mod timed;
@@ -29,6 +27,7 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 
 use crate::Exact;
 use crate::backend::Backend;
+use crate::devices::{device, guarded};
 use crate::leaf::{Batch, LeafTimes};
 use crate::self_test;
 use driver::{Description, Driver, Fault};
@@ -59,18 +58,21 @@ impl Found {
         self.description.graphics
     }
 
-    fn open(self) -> Result<Box<dyn Driver>, Fault> {
-        Ok(match self.way {
-            Way::OpenCl(device) => Box::new(opencl::OpenCl::open(self.description, &device)?),
-            Way::Cuda(number) => Box::new(cuda::Cuda::open(self.description, number)?),
+    fn open(&self) -> Result<Box<dyn Driver>, Fault> {
+        let description = self.description.clone();
+        Ok(match &self.way {
+            Way::OpenCl(device) => Box::new(opencl::OpenCl::open(description, device)?),
+            Way::Cuda(number) => Box::new(cuda::Cuda::open(description, *number)?),
         })
     }
 }
 
-/// The devices of this machine, by number: graphics processors first. Those that CUDA reaches are named only where OpenCL has
-/// none of NVIDIA's.
-pub fn devices() -> Vec<Found> {
-    let by_opencl = opencl::devices().into_iter().map(|(description, device)| Found { description, way: Way::OpenCl(device) });
+/// Asks the drivers of this machine for their devices: graphics processors first. Those that CUDA reaches are named only where
+/// OpenCL has none of NVIDIA's.
+pub(crate) fn look() -> Vec<Found> {
+    let by_opencl = opencl::devices()
+        .into_iter()
+        .map(|(description, device)| Found { description, way: Way::OpenCl(device) });
     let mut found: Vec<Found> = by_opencl.collect();
     let forced = std::env::var_os("MUSTER_CUDA").is_some();
     for (description, number) in cuda::devices() {
@@ -95,24 +97,28 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the device of this number in [`devices`], beside the processor.
+    /// Opens the device of this number in [`crate::devices()`], beside the processor.
     ///
     /// # Errors
     /// [`Misuse`] with what is missing and what to do.
     pub fn open(number: usize, exact: Exact) -> Result<Self, Misuse> {
-        let found = devices();
-        let count = found.len();
-        let Some(found) = found.into_iter().nth(number) else {
-            return Err(Misuse(match count {
-                0 => "no graphics processor is found: OpenCL needs its loader (Debian: ocl-icd-libopencl1) and the driver of the \
-                      device's vendor; or leave out --device"
-                    .into(),
-                _ => format!("there is no device gpu:{number}: the last one here is gpu:{}", count - 1),
-            }));
-        };
+        let found = device(number)?;
         let says = found.says();
-        let driver = found.open().map_err(|fault| Misuse(format!("{says} cannot compute: {fault}")))?;
-        Ok(Self { exact, engine: Some(Engine::new(driver)), says, gradient: Vec::new(), spent: LeafTimes::default() })
+        let driver = guarded(|| found.open().map_err(|fault| fault.0));
+        let driver =
+            driver.map_err(|why| Misuse(format!("{says} cannot compute: {why}; --device cpu does")))?;
+        Ok(Self {
+            exact,
+            engine: Some(Engine::new(driver)),
+            says,
+            gradient: Vec::new(),
+            spent: LeafTimes::default(),
+        })
+    }
+
+    /// Whether a device computes the leaves of such a run so far; else the processor beside it does.
+    pub fn computes(manifest: &Manifest) -> bool {
+        Engine::has(&manifest.model) && manifest.local().is_none()
     }
 
     /// From now on waits after every kernel and adds up what each took: for measuring.
@@ -152,7 +158,8 @@ impl Backend for Gpu {
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(job.state.parameters.len(), 0.0);
         let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done = self.ask(model, |engine| engine.leaf(model, parameters, batch, Wanted::Reals(&mut gradient)));
+        let done =
+            self.ask(model, |engine| engine.leaf(model, parameters, batch, Wanted::Reals(&mut gradient)));
         self.gradient = gradient;
         match done {
             Some(_) => &self.gradient,
@@ -223,7 +230,13 @@ impl Arithmetic for Gpu {
         done.unwrap_or_else(|| self.exact.evaluate(manifest, state, windows))
     }
 
-    fn logits(&mut self, manifest: &Manifest, state: &State, tokens: &[u32], positions: usize) -> Option<Vec<f32>> {
+    fn logits(
+        &mut self,
+        manifest: &Manifest,
+        state: &State,
+        tokens: &[u32],
+        positions: usize,
+    ) -> Option<Vec<f32>> {
         self.exact.logits(manifest, state, tokens, positions)
     }
 

@@ -93,7 +93,7 @@ pub(super) async fn prepare(
         let mut arithmetic = machine.leaves(manifest.profile)?;
         // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
-        tracing::info!("leaves are computed by {}", arithmetic.describe());
+        tracing::info!("leaves are computed by {}{}", arithmetic.describe(), machine.reason(&manifest));
         let Machine { threads, path, .. } = machine;
         Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
     });
