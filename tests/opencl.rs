@@ -3,6 +3,9 @@
 //! It plays where a device is found. One that is no graphics processor will do: `sh tests/opencl.sh` installs such a one.
 #![allow(clippy::print_stderr)]
 
+use std::fs;
+use std::process::Command;
+
 use e2e::processes::Run;
 use e2e::programs;
 use muster_compute::{devices, missing_devices};
@@ -86,6 +89,35 @@ fn a_device_and_the_processor_hold_one_state_and_ban_who_cheats() {
         assert!(output.contains(&root[..16]), "{device}: {output}");
         assert_eq!(output.contains(&says), device != "cpu", "{output}");
     }
+}
+
+/// OpenCL's loader finds one driver, which crashes the process that loads it.
+#[test]
+fn a_driver_that_crashes_takes_nobody_along() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| home.path().join(name);
+    let code = "__attribute__((constructor)) void loaded(void) { __builtin_trap(); }\n";
+    fs::write(at("driver.c"), code).expect("a file");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).args([at("driver.so"), at("driver.c")]);
+    assert!(compiler.status().expect("a C compiler, which the build needed").success());
+    fs::create_dir(at("vendors")).expect("a folder");
+    let name = format!("{}\n", at("driver.so").display());
+    fs::write(at("vendors/driver.icd"), name).expect("a file");
+    let doctor = |more: &[&str]| {
+        let mut doctor = Command::new(programs!().muster);
+        let output = doctor.arg("doctor").args(more).env("OCL_ICD_VENDORS", at("vendors")).output();
+        let output = output.expect("a program");
+        assert!(output.status.code().is_some(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = doctor(&[]);
+    assert!(said.contains("arithmetic  good  kernels "), "{said}");
+    let loaded = said.contains("their drivers cannot be used (a process that loaded them ended with signal");
+    // Elsewhere no loader is there, or it is one that reads no such variable.
+    assert!(loaded || devices().is_empty() || said.contains("gpu:0"), "{said}");
+    let said = doctor(&["--device", "gpu:0"]);
+    assert!(said.contains("arithmetic  CARE  cannot compute this run: ") || !loaded, "{said}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The devices of this machine, found once a process, and which of them computes where nobody has named one.
 //!
-//! Drivers are other people's code, loaded into this process. What asks them here is on a thread of its own, is not waited
-//! for without end, and may panic.
+//! Drivers are other people's code, loaded into this process: after a trial in another one ([`trial`]). What asks them here is
+//! on a thread of its own, is not waited for without end, and may panic.
+
+mod trial;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -14,6 +16,7 @@ use muster_core::lock::lock;
 use crate::Exact;
 use crate::backend::Backend;
 use crate::gpu::{self, Found, Gpu};
+pub use trial::try_drivers_apart;
 
 /// How long the drivers may take to name their devices.
 const NAMING: Duration = Duration::from_secs(20);
@@ -29,7 +32,10 @@ static NAMED: OnceLock<Result<Vec<Found>, String>> = OnceLock::new();
 static FIRST: Mutex<Option<Result<usize, String>>> = Mutex::new(None);
 
 fn named() -> &'static Result<Vec<Found>, String> {
-    NAMED.get_or_init(|| apart(NAMING, "naming its devices", || Ok(gpu::look())))
+    NAMED.get_or_init(|| {
+        trial::pass(NAMING)?;
+        apart(NAMING, "naming their devices", || Ok(gpu::look()))
+    })
 }
 
 /// The devices of this machine, by number: graphics processors first. Their drivers are loaded by the first call.
@@ -39,10 +45,15 @@ pub fn devices() -> &'static [Found] {
 
 /// Why there is no device, and what to install.
 pub fn missing_devices() -> String {
-    match named() {
-        Ok(_) => format!("no device is found: {REMEDY}"),
-        Err(why) => format!("the drivers of devices failed when they were loaded ({why}): {REMEDY}"),
+    match broken_drivers() {
+        None => format!("no device is found: {REMEDY}"),
+        Some(why) => format!("the drivers of devices cannot be used ({why}): install others, or remove them"),
     }
+}
+
+/// How the drivers of this machine failed when they were loaded, if they did.
+pub fn broken_drivers() -> Option<&'static str> {
+    named().as_ref().err().map(String::as_str)
 }
 
 /// The device of a number in [`devices`].

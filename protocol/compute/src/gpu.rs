@@ -70,12 +70,13 @@ impl Found {
 /// Asks the drivers of this machine for their devices: graphics processors first. Those that CUDA reaches are named only where
 /// OpenCL has none of NVIDIA's.
 pub(crate) fn look() -> Vec<Found> {
-    let by_opencl = opencl::devices()
+    // What panics has no devices.
+    let by_opencl = guarded(|| Ok(opencl::devices())).unwrap_or_default()
         .into_iter()
         .map(|(description, device)| Found { description, way: Way::OpenCl(device) });
     let mut found: Vec<Found> = by_opencl.collect();
     let forced = std::env::var_os("MUSTER_CUDA").is_some();
-    for (description, number) in cuda::devices() {
+    for (description, number) in guarded(|| Ok(cuda::devices())).unwrap_or_default() {
         if forced || !found.iter().any(|other| other.description.name == description.name) {
             found.push(Found { description, way: Way::Cuda(number) });
         }

@@ -54,7 +54,7 @@ mod vectors;
 mod workers;
 
 pub use backend::{Backend, Device, DeviceChoice, Libtorch, OpenResult, Precision};
-pub use devices::{devices, missing_devices};
+pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};
 pub use exact::{Exact, Reader};
 pub use gpu::{Found, Gpu, Times};
 pub use leaf::LeafTimes;

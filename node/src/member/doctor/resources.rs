@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use muster_compute::{DeviceChoice, Found, Gpu, Library, Machine, devices, missing_devices};
+use muster_compute::{DeviceChoice, Found, Gpu, Library, Machine, broken_drivers, devices, missing_devices};
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_net::capacity::Capacity;
@@ -58,6 +58,10 @@ pub fn threads(machine: &Machine) -> Finding {
 pub fn graphics(machine: &Machine, run: &Manifest) -> Finding {
     if machine.device == DeviceChoice::Cpu {
         return Finding::good("devices", "not looked for, as --device cpu says");
+    }
+    if let Some(why) = broken_drivers() {
+        let found = format!("their drivers cannot be used ({why})");
+        return Finding::care("devices", found, "install others, or say --device cpu");
     }
     let list = devices().iter().enumerate().map(|(number, found)| {
         let kind =
