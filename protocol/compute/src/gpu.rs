@@ -25,24 +25,24 @@ use muster_core::error::Misuse;
 use muster_core::grid::fixed_loss;
 use muster_core::ids::Leaf;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, LeafJob, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 
 use crate::Exact;
 use crate::backend::Backend;
 use crate::leaf::{Batch, LeafTimes};
 use crate::self_test;
 use driver::{Description, Driver, Fault};
-use engine::{Engine, Wanted};
+use engine::{Begun, Engine, LossParts, batch};
 use timed::Timed;
 pub use timed::Times;
 
 /// A device that was found, and how it is reached.
 pub struct Found {
     description: Description,
-    way: Way,
+    way: Reached,
 }
 
-enum Way {
+enum Reached {
     OpenCl(opencl3::device::Device),
     Cuda(i32),
 }
@@ -61,8 +61,8 @@ impl Found {
 
     fn open(self) -> Result<Box<dyn Driver>, Fault> {
         Ok(match self.way {
-            Way::OpenCl(device) => Box::new(opencl::OpenCl::open(self.description, &device)?),
-            Way::Cuda(number) => Box::new(cuda::Cuda::open(self.description, number)?),
+            Reached::OpenCl(device) => Box::new(opencl::OpenCl::open(self.description, &device)?),
+            Reached::Cuda(number) => Box::new(cuda::Cuda::open(self.description, number)?),
         })
     }
 }
@@ -70,16 +70,18 @@ impl Found {
 /// The devices of this machine, by number: graphics processors first. Those that CUDA reaches are named only where OpenCL has
 /// none of NVIDIA's.
 pub fn devices() -> Vec<Found> {
-    let by_opencl = opencl::devices().into_iter().map(|(description, device)| Found { description, way: Way::OpenCl(device) });
+    let by_opencl = opencl::devices()
+        .into_iter()
+        .map(|(description, device)| Found { description, way: Reached::OpenCl(device) });
     let mut found: Vec<Found> = by_opencl.collect();
     let forced = std::env::var_os("MUSTER_CUDA").is_some();
     for (description, number) in cuda::devices() {
         if forced || !found.iter().any(|other| other.description.name == description.name) {
-            found.push(Found { description, way: Way::Cuda(number) });
+            found.push(Found { description, way: Reached::Cuda(number) });
         }
     }
     if forced {
-        found.retain(|found| matches!(found.way, Way::Cuda(_)));
+        found.retain(|found| matches!(found.way, Reached::Cuda(_)));
     }
     found.sort_by_key(|found| !found.description.graphics);
     found
@@ -112,16 +114,52 @@ impl Gpu {
         };
         let says = found.says();
         let driver = found.open().map_err(|fault| Misuse(format!("{says} cannot compute: {fault}")))?;
-        Ok(Self { exact, engine: Some(Engine::new(driver)), says, gradient: Vec::new(), spent: LeafTimes::default() })
+        let engine = Engine::new(driver, exact.kernels, exact.threads());
+        Ok(Self { exact, engine: Some(engine), says, gradient: Vec::new(), spent: LeafTimes::default() })
+    }
+
+    /// From now on all products have large tiles, or small ones; with none, their size decides: for tests.
+    #[doc(hidden)]
+    pub fn force_tiles(&mut self, large: Option<bool>) {
+        if let Some(engine) = &mut self.engine {
+            engine.force_tiles(large);
+        }
     }
 
     /// From now on waits after every kernel and adds up what each took: for measuring.
     pub fn time(&mut self) -> Times {
         let times = Times::default();
+        let (kernels, threads) = (self.exact.kernels, self.exact.threads());
         self.engine = self.engine.take().map(|engine| {
-            Engine::new(Box::new(Timed { driver: engine.into_driver(), times: times.clone() }))
+            Engine::new(
+                Box::new(Timed { driver: engine.into_driver(), times: times.clone() }),
+                kernels,
+                threads,
+            )
         });
         times
+    }
+
+    /// Waits for the leaf before, and begins the next one. Gives what the loss of the leaf before is made of, where the device
+    /// has computed it.
+    fn turn<'a>(
+        &mut self,
+        manifest: &Manifest,
+        before: Option<&Way<'a>>,
+        next: Option<LeafTask<'a>>,
+    ) -> (Option<LossParts>, Option<Way<'a>>) {
+        let parts = before.and_then(|way| {
+            let begun = way.begun.as_ref()?;
+            self.ask(&manifest.model, |engine| engine.loss(begun))
+        });
+        let next = next.map(|task| {
+            // Both are borrowed until the last leaf is taken: the same address is the same state.
+            let same =
+                before.is_some_and(|way| way.begun.is_some() && std::ptr::eq(way.task.state, task.state));
+            let begun = self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same));
+            Way { task, begun }
+        });
+        (parts, next)
     }
 
     /// Leaves the device to itself, after it failed.
@@ -152,7 +190,7 @@ impl Backend for Gpu {
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(job.state.parameters.len(), 0.0);
         let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done = self.ask(model, |engine| engine.leaf(model, parameters, batch, Wanted::Reals(&mut gradient)));
+        let done = self.ask(model, |engine| engine.gradient(model, parameters, batch, &mut gradient));
         self.gradient = gradient;
         match done {
             Some(_) => &self.gradient,
@@ -182,15 +220,47 @@ impl Arithmetic for Gpu {
     }
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
-        let begun = Instant::now();
-        let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done = self.ask(model, |engine| engine.leaf(model, parameters, batch, Wanted::Integers(job, q)));
-        match done {
-            Some(loss) => {
-                self.spent.gradient += begun.elapsed();
-                fixed_loss(loss)
+        let begun_at = Instant::now();
+        let done = self.ask(&manifest.model, |engine| {
+            let begun = engine.begin(&manifest.model, job, false)?;
+            let parts = engine.loss(&begun)?;
+            engine.integers(&begun, job, q)?;
+            Ok(fixed_loss(parts.mean()))
+        });
+        self.spent.gradient += begun_at.elapsed();
+        done.unwrap_or_else(|| self.exact.leaf(manifest, job, q))
+    }
+
+    fn leaves<'a>(
+        &mut self,
+        manifest: &Manifest,
+        tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
+        take: &mut dyn FnMut(Vec<i32>, i64),
+    ) {
+        if manifest.local().is_some() || self.engine.is_none() || !Engine::has(&manifest.model) {
+            return self.exact.leaves(manifest, tasks, take);
+        }
+        let mut before: Option<Way<'a>> = None;
+        loop {
+            let begun_at = Instant::now();
+            let next = tasks.next();
+            // While the next leaf is computed, the one before is copied and taken.
+            let (parts, next) = self.turn(manifest, before.as_ref(), next);
+            if let Some(Way { mut task, begun }) = before {
+                let mut q = std::mem::take(&mut task.q);
+                q.resize(task.state.parameters.len(), 0);
+                let job = task.job();
+                let loss = parts.and_then(|parts| {
+                    let begun = begun?;
+                    self.ask(&manifest.model, |engine| engine.integers(&begun, &job, &mut q))?;
+                    Some(fixed_loss(parts.mean()))
+                });
+                let loss = loss.unwrap_or_else(|| self.exact.leaf(manifest, &job, &mut q));
+                self.spent.gradient += begun_at.elapsed();
+                take(q, loss);
             }
-            None => self.exact.leaf(manifest, job, q),
+            let Some(next) = next else { return };
+            before = Some(next);
         }
     }
 
@@ -205,7 +275,13 @@ impl Arithmetic for Gpu {
         done.unwrap_or_else(|| self.exact.evaluate(manifest, state, windows))
     }
 
-    fn logits(&mut self, manifest: &Manifest, state: &State, tokens: &[u32], positions: usize) -> Option<Vec<f32>> {
+    fn logits(
+        &mut self,
+        manifest: &Manifest,
+        state: &State,
+        tokens: &[u32],
+        positions: usize,
+    ) -> Option<Vec<f32>> {
         self.exact.logits(manifest, state, tokens, positions)
     }
 
@@ -214,6 +290,8 @@ impl Arithmetic for Gpu {
     }
 }
 
-fn batch<'a>(job: &LeafJob<'a>) -> Batch<'a> {
-    Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf }
+/// A leaf on its way; not begun where the device failed.
+struct Way<'a> {
+    task: LeafTask<'a>,
+    begun: Option<Begun>,
 }

@@ -43,7 +43,10 @@ pub(super) struct Buffers {
     pub inputs: Place,
     pub order: [Place; 3],
     pub embedded: Place,
+    /// Of the whole leaf: what follows each token, and the parts of its loss.
     pub targets: Place,
+    pub sums: Place,
+    pub chosen: Place,
     pub residual: Vec<Place>,
     pub layers: Vec<Activations>,
     pub normed: Place,
@@ -51,8 +54,10 @@ pub(super) struct Buffers {
     pub last_normed: Place,
     pub last_scales: Place,
     pub logits: Place,
-    pub sums: Place,
-    pub chosen: Place,
+    /// Gradients of the stream, beside `embedded`.
+    pub streams: [Place; 2],
+    /// Input of the feed-forward's matrices, in the backward pass.
+    pub feed_normed: Place,
     pub d_normed: Place,
     pub d_joint: Place,
     pub d_mixed: Place,
@@ -62,7 +67,6 @@ pub(super) struct Buffers {
 
 /// Values of each kind that a window takes.
 struct Sizes {
-    tokens: usize,
     /// Of one layer, kept.
     layer: [usize; 8],
     /// Of what is there once.
@@ -80,27 +84,28 @@ impl Sizes {
         let layer =
             [rows(1), rows(joint), scores, rows(width), rows(width), rows(1), rows(2 * hidden), rows(hidden)];
         let once = [
-            rows(1),
             rows(width),
             rows(hidden),
             rows(width),
             rows(1),
             rows(plan.vocabulary),
-            rows(1),
-            rows(1),
+            rows(width),
+            rows(width),
+            rows(width),
             rows(width),
             rows(joint),
             rows(width),
             rows(2 * hidden),
             scores,
         ];
-        Self { tokens, layer, once, streams: plan.layers + 1, stream: rows(width) }
+        Self { layer, once, streams: plan.layers + 1, stream: rows(width) }
     }
 
     /// Bytes of a window with so many layers kept.
     fn window(&self, kept: usize) -> u64 {
-        let values =
-            kept * self.layer.iter().sum::<usize>() + self.once.iter().sum::<usize>() + self.streams * self.stream;
+        let values = kept * self.layer.iter().sum::<usize>()
+            + self.once.iter().sum::<usize>()
+            + self.streams * self.stream;
         4 * values as u64
     }
 
@@ -114,7 +119,7 @@ impl Buffers {
     /// Bytes that stay, whatever is on the device: parameters, gradient, integers, and what the embedding waits for.
     fn fixed(plan: &NetworkPlan, windows: usize) -> u64 {
         let rows = windows * plan.tokens;
-        4 * (3 * plan.layout.parameters() + rows * (plan.width + 2) + 2 * plan.vocabulary) as u64
+        4 * (3 * plan.layout.parameters() + rows * (plan.width + 5) + 2 * plan.vocabulary) as u64
     }
 
     /// How many of a leaf's windows fit at a time.
@@ -172,13 +177,36 @@ impl Buffers {
         let mut of_window = |values: usize| taking.place(portion.windows * values);
         let mut layers = Vec::new();
         for _ in 0..portion.kept {
-            let [scales, joint, probabilities, mixed, middle, feed_scales, gate_up, sigmoid] = all(sizes.layer, &mut of_window)?;
-            layers.push(Activations { scales, joint, probabilities, mixed, middle, feed_scales, gate_up, sigmoid });
+            let [scales, joint, probabilities, mixed, middle, feed_scales, gate_up, sigmoid] =
+                all(sizes.layer, &mut of_window)?;
+            layers.push(Activations {
+                scales,
+                joint,
+                probabilities,
+                mixed,
+                middle,
+                feed_scales,
+                gate_up,
+                sigmoid,
+            });
         }
         let residual = (0..sizes.streams).map(|_| of_window(sizes.stream)).collect::<Outcome<_>>()?;
         let once = all(sizes.once, &mut of_window)?;
-        let [targets, normed, product, last_normed, last_scales, logits, sums, chosen, d_normed, d_joint, d_mixed, d_gate_up, d_scores] =
-            once;
+        let [
+            normed,
+            product,
+            last_normed,
+            last_scales,
+            logits,
+            first,
+            second,
+            feed_normed,
+            d_normed,
+            d_joint,
+            d_mixed,
+            d_gate_up,
+            d_scores,
+        ] = once;
         Ok(Self {
             taken: Vec::new(),
             portion,
@@ -191,7 +219,9 @@ impl Buffers {
             inputs: taking.place(rows)?,
             order: [taking.place(rows)?, taking.place(plan.vocabulary + 1)?, taking.place(plan.vocabulary)?],
             embedded: taking.place(rows * plan.width)?,
-            targets,
+            targets: taking.place(rows)?,
+            sums: taking.place(rows)?,
+            chosen: taking.place(rows)?,
             residual,
             layers,
             normed,
@@ -199,8 +229,8 @@ impl Buffers {
             last_normed,
             last_scales,
             logits,
-            sums,
-            chosen,
+            streams: [first, second],
+            feed_normed,
             d_normed,
             d_joint,
             d_mixed,

@@ -60,6 +60,23 @@ impl Place {
     }
 }
 
+/// One of two places of the host that copies arrive at: one may be read while the other is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Slot {
+    #[default]
+    Even,
+    Odd,
+}
+
+impl Slot {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
+        }
+    }
+}
+
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Argument {
@@ -84,7 +101,11 @@ pub(super) trait Driver: Send {
 
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Outcome<()>;
 
-    fn copy(&mut self, from: Place, to: Place, values: usize) -> Outcome<()>;
+    /// Begins to copy some bytes to a slot of the host's memory, after all commands so far; those that follow go on beside it.
+    fn stage(&mut self, slot: Slot, from: Place, bytes: usize) -> Outcome<()>;
+
+    /// Waits for these bytes.
+    fn staged(&mut self, slot: Slot) -> Outcome<&[u8]>;
 
     /// Sets values to +0.
     fn clear(&mut self, at: Place, values: usize) -> Outcome<()>;
@@ -116,6 +137,18 @@ const VARIANTS: [Variant; 9] = [
     Variant { name: "heads_weigh", tile: 64, deep: [false, false], heads: true },
 ];
 
+/// Products of aligned factors: the name, whether the depth lies contiguous in either, the slice, whether the next factors are
+/// fetched beside the present ones, and whether some products are a group. On an H100 each is the fastest of those tried.
+const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
+    ("forward_fast", [1, 1], 8, 0, 0),
+    ("backward_fast", [1, 0], 8, 1, 0),
+    ("weigh_fast", [0, 0], 16, 1, 0),
+    ("weigh_group", [0, 0], 16, 1, 1),
+];
+
+/// What the depth of an aligned product must be a multiple of.
+pub(super) const DEPTH: usize = 16;
+
 /// The kernels beside products.
 const ROWS: [&str; 13] = [
     "rms_norm",
@@ -136,7 +169,7 @@ const ROWS: [&str; 13] = [
 /// Names of all kernels that a device with or without f64 has.
 pub(super) fn names(wide: bool) -> impl Iterator<Item = &'static str> {
     let rows = ROWS.into_iter().filter(move |name| wide || *name != "grid");
-    rows.chain(VARIANTS.iter().map(|variant| variant.name))
+    rows.chain(VARIANTS.iter().map(|variant| variant.name)).chain(TILES.iter().map(|(name, ..)| *name))
 }
 
 /// The source of all kernels, after the words of a language.
@@ -153,6 +186,13 @@ pub(super) fn source(language: &str, wide: bool) -> String {
             "#define NAME {name}\n#define TILE {tile}\n#define A_DEEP {a}\n#define B_DEEP {b}\n#define HEADS {heads}\n"
         ));
         text.push_str(include_str!("product.cl"));
+    }
+    for (name, [a, b], depth, ahead, grouped) in &TILES {
+        text.push_str(&format!(
+            "#define NAME {name}\n#define A_DEEP {a}\n#define B_DEEP {b}\n#define DEPTH {depth}\n#define AHEAD {ahead}\n\
+             #define GROUPED {grouped}\n"
+        ));
+        text.push_str(include_str!("tiles.cl"));
     }
     text
 }

@@ -74,9 +74,10 @@ KERNEL rms_norm(int rows, int n, float epsilon, int again, GLOBAL const float *x
         y[y0 + first + i] = x[x0 + first + i] * scale * gain[gain0 + i];
 }
 
-// ARITH-32: adds the gradient of the norm's input to `stream`, and leaves each row's share of the gain's in `d`.
+// ARITH-32: `next` is the stream's gradient taken back through the norm; each row's share of the gain's stays in `d`.
 KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL const float *gain, ulong gain0,
-                 GLOBAL const float *scales, ulong scales0, GLOBAL float *d, ulong d0, GLOBAL float *stream, ulong stream0) {
+                     GLOBAL const float *scales, ulong scales0, GLOBAL float *d, ulong d0, GLOBAL const float *stream,
+                     ulong stream0, GLOBAL float *next, ulong next0) {
     LOCAL float lanes[256];
     const int row = ROW, mine = row < rows;
     const ulong first = (ulong)row * n;
@@ -88,7 +89,7 @@ KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL co
     const float mean = DIVIDE(sum * scale, (float)n);
     for (int i = LANE; mine && i < n; i += 16) {
         float unit = x[x0 + first + i] * scale, dy = d[d0 + first + i];
-        stream[stream0 + first + i] = fma(scale, fma(-unit, mean, dy * gain[gain0 + i]), stream[stream0 + first + i]);
+        next[next0 + first + i] = fma(scale, fma(-unit, mean, dy * gain[gain0 + i]), stream[stream0 + first + i]);
         d[d0 + first + i] = dy * unit;
     }
 }
