@@ -12,7 +12,7 @@
 //! With feature `tch`, `Torch` computes the leaves of the same models in libtorch, on graphics processors too, close to
 //! those of [`Exact`] but not equal. [`Machine`] makes what a run's profile asks for.
 //!
-//! `unsafe` is allowed in `kernel` alone, and in `torch::library`, which calls three C functions of our own around libtorch.
+//! `unsafe` is allowed in `kernel` alone, and in `torch::library`, which calls a few C functions of our own around libtorch.
 
 mod albert;
 mod attention;

@@ -11,6 +11,7 @@ mod albert;
 mod decoder;
 mod library;
 mod network;
+mod transfer;
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,9 +30,10 @@ use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{FamilyPlan, NetworkPlan};
 use crate::{Exact, LeafTimes, Path, self_test};
-use library::{check_version, load_cuda, settle, values};
+use library::{check_version, load_cuda, settle};
 use muster_core::ieee::require_ieee;
 use network::{Extent, Network, ParameterTensors, backward, backward_recomputing};
+use transfer::{Gradient, Parameters};
 
 /// Leaves in libtorch, everything else in defined bits. One leaf at a time in a process, whoever asks.
 ///
@@ -41,13 +43,13 @@ use network::{Extent, Network, ParameterTensors, backward, backward_recomputing}
 pub struct Torch {
     differentiator: Differentiator,
     exact: Exact,
-    /// Flat gradients on the processor, to be written again: one goes on the grid while another is computed.
-    gradients: Vec<Tensor>,
+    /// Flat gradients, to be written again: one goes on the grid while another is computed.
+    gradients: Vec<Gradient>,
     spent: LeafTimes,
 }
 
 /// A leaf, its gradient, its mean loss, and how long they took.
-type Differentiated<'a> = (LeafTask<'a>, Tensor, f64, Duration);
+type Differentiated<'a> = (LeafTask<'a>, Gradient, f64, Duration);
 
 impl Torch {
     /// Provides libtorch to all of this program.
@@ -89,8 +91,14 @@ impl Torch {
             }
         };
         let exact = Exact::new(threads, path)?;
-        let differentiator =
-            Differentiator { named: device, device: at, precision, threads: exact.threads(), plan: None };
+        let differentiator = Differentiator {
+            named: device,
+            device: at,
+            precision,
+            threads: exact.threads(),
+            plan: None,
+            parameters: Parameters::new(at, exact.threads()),
+        };
         Ok(Self { differentiator, exact, gradients: Vec::new(), spent: LeafTimes::default() })
     }
 
@@ -104,7 +112,7 @@ impl Torch {
         self.differentiate(setting, parameters, batch);
         let right = self.exact.engine.gradient(setting, parameters, batch);
         let [mut error, mut length] = [0.0; 2];
-        for (found, right) in self.gradients.first().map_or(&[][..], values).iter().zip(right) {
+        for (found, right) in self.gradients.first_mut().map_or(&[][..], Gradient::values).iter().zip(right) {
             error += (f64::from(*found) - f64::from(*right)).powi(2);
             length += f64::from(*right).powi(2);
         }
@@ -118,9 +126,10 @@ impl Torch {
 
     /// Computes a gradient into the first vector and returns the mean loss.
     fn differentiate(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> f64 {
-        let mut gradient = self.gradients.pop().unwrap_or_else(|| self.differentiator.vector(0));
-        let flat = self.differentiator.upload(parameters);
+        let mut gradient = self.gradients.pop().unwrap_or_else(|| Gradient::new(self.differentiator.device));
+        let flat = self.differentiator.parameters.of(parameters);
         let loss = self.differentiator.differentiate(setting, &flat, batch, &mut gradient);
+        gradient.values();
         self.gradients.insert(0, gradient);
         loss
     }
@@ -133,35 +142,21 @@ struct Differentiator {
     precision: Precision,
     threads: usize,
     plan: Option<NetworkPlan>,
+    parameters: Parameters,
 }
 
 impl Differentiator {
-    /// Parameters where they are computed with.
-    fn upload(&self, parameters: &[f32]) -> Tensor {
-        Tensor::from_slice(parameters).to_device(self.device)
-    }
-
-    /// A flat vector on the processor that gradients are written to; where they come from a graphics processor, in
-    /// memory that it writes by itself.
-    fn vector(&self, length: usize) -> Tensor {
-        let vector = Tensor::zeros([length as i64], (Kind::Float, tch::Device::Cpu));
-        if length > 0 && self.device.is_cuda() { vector.pin_memory(self.device) } else { vector }
-    }
-
-    /// Writes the gradient of the mean loss and returns that loss; NaN and zeros without windows.
+    /// Writes the gradient of the mean loss, which may arrive later, and returns that loss; NaN and zeros without windows.
     fn differentiate(
         &mut self,
         setting: Setting<'_>,
         flat: &Tensor,
         batch: Batch<'_>,
-        gradient: &mut Tensor,
+        gradient: &mut Gradient,
     ) -> f64 {
         require_ieee();
-        if gradient.numel() != flat.numel() {
-            *gradient = self.vector(flat.numel());
-        }
         if batch.windows.is_empty() {
-            let _ = gradient.zero_();
+            gradient.clear(flat.numel());
             return f64::NAN;
         }
         // Libtorch's settings are the process's: nobody else computes with it before this leaf is done.
@@ -182,7 +177,8 @@ impl Differentiator {
         };
         let loss = back(&*network, extent);
         drop(network);
-        no_grad(|| weights.gradient(&plan, gradient));
+        no_grad(|| weights.gradient(&plan, gradient.collect(flat.numel())));
+        gradient.send();
         self.plan = Some(plan);
         // The library shares this thread: what follows signs bits.
         require_ieee();
@@ -190,12 +186,12 @@ impl Differentiator {
     }
 
     /// Differentiates leaves as long as there are some and somebody takes them. The parameters of neighbouring leaves
-    /// of one state are copied to the device once.
+    /// of one state are compared with those on the device once.
     fn feed<'a>(
         &mut self,
         manifest: &Manifest,
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
-        spare: &Receiver<Tensor>,
+        spare: &Receiver<Gradient>,
         done: Sender<Differentiated<'a>>,
     ) {
         let mut uploaded: Option<(&'a State, Tensor)> = None;
@@ -205,7 +201,7 @@ impl Differentiator {
             let begun = Instant::now();
             // Both are borrowed until the last leaf is taken: the same address is the same state.
             let kept = uploaded.take().filter(|(state, _)| std::ptr::eq(*state, task.state));
-            let flat = kept.map_or_else(|| self.upload(&task.state.parameters), |(_, flat)| flat);
+            let flat = kept.map_or_else(|| self.parameters.of(&task.state.parameters), |(_, flat)| flat);
             let loss = self.differentiate(Setting::of(manifest), &flat, batch(&task.job()), &mut gradient);
             uploaded = Some((task.state, flat));
             if done.send((task, gradient, loss, begun.elapsed())).is_err() {
@@ -218,7 +214,7 @@ impl Differentiator {
 impl Backend for Torch {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
-        self.gradients.first().map_or(&[], values)
+        self.gradients.first_mut().map_or(&[], Gradient::values)
     }
 
     fn spent(&self) -> LeafTimes {
@@ -246,7 +242,7 @@ impl Arithmetic for Torch {
         let loss = self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
         self.spent.gradient += begun.elapsed();
         let differentiated = Instant::now();
-        let gradient = self.gradients.first().map_or(&[][..], values);
+        let gradient = self.gradients.first_mut().map_or(&[][..], Gradient::values);
         let layout = Layout::of(&manifest.model);
         let grid = Grid::new(self.exact.kernels, &layout, job);
         grid.place_all(&mut self.exact.threads, gradient, q);
@@ -261,8 +257,8 @@ impl Arithmetic for Torch {
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
         let layout = Layout::of(&manifest.model);
-        let Self { differentiator, exact, gradients, spent } = self;
-        gradients.resize_with(2, || differentiator.vector(0));
+        let Self { differentiator, exact, gradients, spent, .. } = self;
+        gradients.resize_with(2, || Gradient::new(differentiator.device));
         scope(|scope| {
             let ((give, spare), (done, differentiated)) = (channel(), channel());
             for gradient in gradients.drain(..) {
@@ -272,14 +268,16 @@ impl Arithmetic for Torch {
                 differentiator.feed(manifest, tasks, &spare, done);
                 spare
             });
-            for (mut task, gradient, loss, passed) in differentiated {
+            for (mut task, mut gradient, loss, passed) in differentiated {
+                let arriving = Instant::now();
+                gradient.values();
+                spent.gradient += passed + arriving.elapsed();
                 let begun = Instant::now();
                 let mut q = std::mem::take(&mut task.q);
                 q.resize(layout.parameters(), 0);
                 let grid = Grid::new(exact.kernels, &layout, &task.job());
-                grid.place_all(&mut exact.threads, values(&gradient), &mut q);
+                grid.place_all(&mut exact.threads, gradient.values(), &mut q);
                 let _ = give.send(gradient);
-                spent.gradient += passed;
                 spent.grid += begun.elapsed();
                 take(q, fixed_loss(loss));
             }

@@ -180,7 +180,25 @@ fn a_leaf_repeats_its_bits_at_one_number_of_threads() {
 #[test]
 fn small_models_pass_the_self_test() {
     for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-        Torch::new(Device::Cpu, precision, 1, None).unwrap().self_test().unwrap();
+        let torch = || Torch::new(Device::Cpu, precision, 1, None).unwrap();
+        torch().self_test().unwrap();
+    }
+}
+
+/// A state that a round has changed lies where it lay before.
+#[test]
+fn a_changed_state_gives_another_leaf() {
+    let manifest = manifest(model([61, 48, 3, 6, 3, 80, 45], true));
+    let windows = windows(&manifest.model, 3, 5);
+    let mut kept = Torch::new(Device::Cpu, Precision::F32, 2, None).unwrap();
+    let mut state = kept.initial(&manifest, &windows);
+    for change in 0..3 {
+        let mut fresh = Torch::new(Device::Cpu, Precision::F32, 2, None).unwrap();
+        let right = leaf(&mut fresh, &manifest, &state, 3, &windows);
+        for _ in 0..2 {
+            assert!(leaf(&mut kept, &manifest, &state, 3, &windows) == right, "after {change} changes");
+        }
+        state.parameters[change * 100] += 0.5;
     }
 }
 
