@@ -25,7 +25,7 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
-use crate::backend::{Backend, Device, Libtorch, OpenResult, Precision};
+use crate::backend::{Backend, Device, Libtorch, OpenResult, Precision, TorchSetting};
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{FamilyPlan, NetworkPlan};
@@ -54,8 +54,10 @@ type Differentiated<'a> = (LeafTask<'a>, Gradient, f64, Duration);
 impl Torch {
     /// Provides libtorch to all of this program.
     pub fn provide() {
-        let open = |device, precision, threads, path| -> OpenResult {
-            Ok(Box::new(Self::new(device, precision, threads, path)?))
+        let open = |setting: TorchSetting| -> OpenResult {
+            let TorchSetting { device, precision, threads, path, apart } = setting;
+            let torch = Self::new(device, precision, threads, path)?;
+            Ok(Box::new(if apart { torch.apart() } else { torch }))
         };
         let has_cuda = || load_cuda().is_ok() && Cuda::is_available() && Cuda::device_count() > 0;
         Libtorch { open, has_cuda }.provide();
@@ -96,10 +98,19 @@ impl Torch {
             device: at,
             precision,
             threads: exact.threads(),
+            apart: false,
             plan: None,
             parameters: Parameters::new(at, exact.threads()),
         };
         Ok(Self { differentiator, exact, gradients: Vec::new(), spent: LeafTimes::default() })
+    }
+
+    /// The same with a leaf's windows one by one, whose gradients are added up: products of other sizes, for which
+    /// libtorch has other kernels, and another order of sums.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.differentiator.apart = true;
+        self
     }
 
     /// How far a gradient is from the one with defined bits, relative to its length; how far rounding takes it at most.
@@ -141,6 +152,8 @@ struct Differentiator {
     device: tch::Device,
     precision: Precision,
     threads: usize,
+    /// Whether it takes windows one by one.
+    apart: bool,
     plan: Option<NetworkPlan>,
     parameters: Parameters,
 }
@@ -166,17 +179,16 @@ impl Differentiator {
         let plan = plan.unwrap_or_else(|| NetworkPlan::new(setting.model));
         check(&plan, batch.windows);
         let weights = ParameterTensors::new(&plan, flat, products);
-        let windows = batch.windows.len();
-        let extent = Extent { layers: plan.layers, windows, predicted: windows * plan.predicted };
-        let back = if setting.recompute { backward_recomputing } else { backward };
-        let network: Box<dyn Network + '_> = match &plan.network {
-            FamilyPlan::Decoder(ranges) => {
-                Box::new(decoder::TorchDecoder::new(&plan, ranges, &weights, batch))
-            }
-            FamilyPlan::Albert(_) => Box::new(albert::TorchAlbert::new(&plan, &weights, batch)),
-        };
-        let loss = back(&*network, extent);
-        drop(network);
+        // In `apart`, the gradients of windows add up in the parts, as their shares of the mean loss do.
+        let together = if self.apart { 1 } else { batch.windows.len() };
+        let groups = (0..).step_by(together).zip(batch.windows.chunks(together));
+        let losses = groups.map(|(first, windows)| {
+            let predicted = batch.windows.len() * plan.predicted;
+            let extent = Extent { layers: plan.layers, windows: windows.len(), predicted };
+            let back = if setting.recompute { backward_recomputing } else { backward };
+            back(&*network(&plan, &weights, Batch { windows, ..batch }, first), extent)
+        });
+        let loss = losses.sum();
         no_grad(|| weights.gradient(&plan, gradient.collect(flat.numel())));
         gradient.send();
         self.plan = Some(plan);
@@ -211,6 +223,19 @@ impl Differentiator {
     }
 }
 
+/// The network of a model over some windows of a leaf; `first` is the number of the first one in the leaf.
+fn network<'a>(
+    plan: &'a NetworkPlan,
+    weights: &'a ParameterTensors,
+    batch: Batch<'_>,
+    first: u32,
+) -> Box<dyn Network + 'a> {
+    match &plan.network {
+        FamilyPlan::Decoder(ranges) => Box::new(decoder::TorchDecoder::new(plan, ranges, weights, batch)),
+        FamilyPlan::Albert(_) => Box::new(albert::TorchAlbert::new(plan, weights, batch, first)),
+    }
+}
+
 impl Backend for Torch {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
@@ -227,8 +252,9 @@ impl Backend for Torch {
     }
 
     fn describe(&self) -> String {
-        let Differentiator { named, precision, threads, .. } = &self.differentiator;
-        format!("libtorch in {precision} on {named}, threads {threads}")
+        let Differentiator { named, precision, threads, apart, .. } = &self.differentiator;
+        let apart = if *apart { ", windows apart" } else { "" };
+        format!("libtorch in {precision} on {named}, threads {threads}{apart}")
     }
 }
 

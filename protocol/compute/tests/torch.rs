@@ -182,6 +182,30 @@ fn small_models_pass_the_self_test() {
     for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
         let torch = || Torch::new(Device::Cpu, precision, 1, None).unwrap();
         torch().self_test().unwrap();
+        torch().apart().self_test().unwrap();
+    }
+}
+
+/// Windows one by one are other products with the same sum; what an ALBERT masks depends on a window's number.
+#[test]
+fn windows_apart_make_the_same_leaf_but_for_rounding() {
+    for mut manifest in models().into_iter().map(manifest) {
+        let windows = windows(&manifest.model, 3, 5);
+        let layout = Layout::of(&manifest.model);
+        let mut exact = Exact::new(1, None).unwrap();
+        let state = uneven(&mut exact, &manifest, &windows);
+        let torch = || Torch::new(Device::Cpu, Precision::F32, 2, None).unwrap();
+        for recompute in [false, true] {
+            manifest.training.recompute = recompute;
+            let job = LeafJob { state: &state, round_seed: ROUND_SEED, leaf: Leaf(3), windows: &windows };
+            let right = exact.gradient(&manifest, &job).to_vec();
+            let mut apart = torch().apart();
+            let (distance, name) = worst(&layout, apart.gradient(&manifest, &job), &right);
+            assert!(distance <= 1e-5, "{name}, recompute {recompute}: {distance:e}");
+            let [(loss, _), (right, _)] =
+                [&mut apart, &mut torch()].map(|torch| leaf(torch, &manifest, &state, 3, &windows));
+            assert!((loss - right).abs() <= LOSS_ONE / 1_000_000 * 4, "{loss} {right}");
+        }
     }
 }
 
