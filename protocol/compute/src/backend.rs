@@ -24,8 +24,32 @@ pub trait Backend: Arithmetic {
     /// [`Misuse`] when one differs from the known gradient: this machine or build must not take part in a run.
     fn self_test(&mut self) -> Result<(), Misuse>;
 
+    /// How close the self-test's gradients came to the known ones; none before it, and none where all bits are known.
+    fn closeness(&self) -> Option<Closeness> {
+        None
+    }
+
     /// A description. Backends with the same description give the same bits.
     fn describe(&self) -> String;
+}
+
+/// A distance between gradients that rounding explains, relative to their length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Closeness {
+    /// The distance.
+    pub distance: f64,
+    /// Above this it would not.
+    pub limit: f64,
+}
+
+impl fmt::Display for Closeness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { distance, limit } = self;
+        write!(
+            f,
+            "gradients {distance:.1e} of their length away from the defined ones, of {limit:.0e} at most"
+        )
+    }
 }
 
 /// Where libtorch computes.

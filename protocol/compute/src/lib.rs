@@ -47,7 +47,7 @@ mod turns;
 mod vectors;
 mod workers;
 
-pub use backend::{Backend, Device, Libtorch, OpenResult, Precision, TorchSetting};
+pub use backend::{Backend, Closeness, Device, Libtorch, OpenResult, Precision, TorchSetting};
 pub use exact::{Exact, Reader};
 pub use leaf::LeafTimes;
 pub use local::reach;

@@ -25,7 +25,7 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
-use crate::backend::{Backend, Device, Libtorch, OpenResult, Precision, TorchSetting};
+use crate::backend::{Backend, Closeness, Device, Libtorch, OpenResult, Precision, TorchSetting};
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{FamilyPlan, NetworkPlan};
@@ -46,6 +46,8 @@ pub struct Torch {
     /// Flat gradients, to be written again: one goes on the grid while another is computed.
     gradients: Vec<Gradient>,
     spent: LeafTimes,
+    /// Of the self-test, once it has passed.
+    closeness: Option<Closeness>,
 }
 
 /// A leaf, its gradient, its mean loss, and how long they took.
@@ -102,7 +104,13 @@ impl Torch {
             plan: None,
             parameters: Parameters::new(at, exact.threads()),
         };
-        Ok(Self { differentiator, exact, gradients: Vec::new(), spent: LeafTimes::default() })
+        Ok(Self {
+            differentiator,
+            exact,
+            gradients: Vec::new(),
+            spent: LeafTimes::default(),
+            closeness: None,
+        })
     }
 
     /// The same with a leaf's windows one by one, whose gradients are added up: products of other sizes, for which
@@ -248,7 +256,14 @@ impl Backend for Torch {
 
     fn self_test(&mut self) -> Result<(), Misuse> {
         self.exact.self_test()?;
-        self_test::compare(|setting, parameters, batch| self.distance(setting, parameters, batch))
+        let closeness =
+            self_test::compare(|setting, parameters, batch| self.distance(setting, parameters, batch))?;
+        self.closeness = Some(closeness);
+        Ok(())
+    }
+
+    fn closeness(&self) -> Option<Closeness> {
+        self.closeness
     }
 
     fn describe(&self) -> String {

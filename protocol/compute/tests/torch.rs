@@ -181,8 +181,13 @@ fn a_leaf_repeats_its_bits_at_one_number_of_threads() {
 fn small_models_pass_the_self_test() {
     for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
         let torch = || Torch::new(Device::Cpu, precision, 1, None).unwrap();
-        torch().self_test().unwrap();
-        torch().apart().self_test().unwrap();
+        for mut torch in [torch(), torch().apart()] {
+            assert_eq!(torch.closeness(), None);
+            torch.self_test().unwrap();
+            let closeness = torch.closeness().unwrap();
+            println!("{}: {closeness}", torch.describe());
+            assert!(closeness.distance > 0.0 && closeness.distance <= closeness.limit, "{closeness}");
+        }
     }
 }
 

@@ -94,6 +94,9 @@ pub(super) async fn prepare(
         // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
         tracing::info!("leaves are computed by {}", arithmetic.describe());
+        if let Some(closeness) = arithmetic.closeness() {
+            tracing::info!("self-test: {closeness}");
+        }
         let Machine { threads, path, .. } = machine;
         Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
     });
