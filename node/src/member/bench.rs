@@ -118,6 +118,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let path = machine.path.unwrap_or_else(KernelPath::detect);
     let mut backend = machine.leaves(manifest.profile).map_err(broken)?;
     backend.self_test().map_err(broken)?;
+    backend.has_room(&manifest).map_err(broken)?;
     let exact = machine.is_exact(manifest.profile)?;
     let (peak, product) = (measure::peak(), product(path)?);
     let mut memory = memory::contributing(&manifest, &machine);

@@ -29,6 +29,15 @@ pub trait Backend: Arithmetic {
         None
     }
 
+    /// Whether the device has the memory that a run's leaves take, as far as that can be known before. Main memory is not
+    /// looked at: [`crate::Machine::buffers`].
+    ///
+    /// # Errors
+    /// [`Misuse`] with the remedy when it has not.
+    fn has_room(&self, _manifest: &Manifest) -> Result<(), Misuse> {
+        Ok(())
+    }
+
     /// A description. Backends with the same description give the same bits.
     fn describe(&self) -> String;
 }

@@ -52,7 +52,7 @@ pub use exact::{Exact, Reader};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};
-pub use memory::{buffers, torch_buffers};
+pub use memory::{buffers, graphics_buffers, torch_buffers};
 pub use path::{Path, paths};
 pub use sketch::row;
 pub use sums::{add_leaf, copy_leaf};

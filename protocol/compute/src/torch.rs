@@ -28,9 +28,10 @@ use tch::{Cuda, Kind, Tensor, no_grad};
 use crate::backend::{Backend, Closeness, Device, Libtorch, OpenResult, Precision, TorchSetting};
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
+use crate::memory::graphics_buffers;
 use crate::plan::{FamilyPlan, NetworkPlan};
 use crate::{Exact, LeafTimes, Path, self_test};
-use library::{check_version, load_cuda, settle};
+use library::{check_version, free_memory, load_cuda, settle};
 use muster_core::ieee::require_ieee;
 use network::{Extent, Network, ParameterTensors, backward, backward_recomputing};
 use transfer::{Gradient, Parameters};
@@ -264,6 +265,24 @@ impl Backend for Torch {
 
     fn closeness(&self) -> Option<Closeness> {
         self.closeness
+    }
+
+    fn has_room(&self, manifest: &Manifest) -> Result<(), Misuse> {
+        let Differentiator { named: Device::Cuda(number), precision, .. } = self.differentiator else {
+            return Ok(());
+        };
+        let needed = graphics_buffers(&manifest.model, &manifest.training, precision);
+        match free_memory(number) {
+            Some(free) if free < needed => {
+                let [needed, free] = [needed, free].map(|bytes| bytes as f64 / 1e9);
+                Err(Misuse(format!(
+                    "a leaf takes about {needed:.1} GB of cuda:{number}, of which {free:.1} GB are free: end what else \
+                     computes there, name another device with --device, or take a run with training.recompute or with \
+                     smaller leaves (training.leaf_windows)"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn describe(&self) -> String {

@@ -93,6 +93,7 @@ pub(super) async fn prepare(
         let mut arithmetic = machine.leaves(manifest.profile)?;
         // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
+        arithmetic.has_room(&manifest)?;
         tracing::info!("leaves are computed by {}", arithmetic.describe());
         if let Some(closeness) = arithmetic.closeness() {
             tracing::info!("self-test: {closeness}");

@@ -1,10 +1,12 @@
-// What a graphics processor does beside its computations: copies to memory. Only what c10 has for every kind of
-// device: the kernels for CUDA are loaded at run time, and nothing here is linked with them.
+// What a graphics processor does beside its computations: copies to memory, and how much memory of its own is free. Only
+// what c10 has for every kind of device: the kernels for CUDA are loaded at run time, and nothing here is linked with them.
 
+#include <cstdint>
 #include <exception>
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -63,4 +65,14 @@ extern "C" bool muster_torch_wait(void *download) {
     const bool well = tried([&] { copied->synchronize(); });
     delete copied;
     return well;
+}
+
+// Bytes that are free on a graphics processor of CUDA; negative if that cannot be known.
+extern "C" int64_t muster_torch_free(int64_t number) {
+    int64_t free = -1;
+    tried([&] {
+        const auto device = static_cast<c10::DeviceIndex>(number);
+        free = static_cast<int64_t>(c10::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(device).first);
+    });
+    return free;
 }

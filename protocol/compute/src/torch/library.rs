@@ -19,6 +19,7 @@ unsafe extern "C" {
     safe fn muster_torch_load_cuda() -> *const c_char;
     safe fn muster_torch_configuration() -> *const c_char;
     safe fn muster_torch_settle(tf32: bool);
+    safe fn muster_torch_free(number: i64) -> i64;
     safe fn muster_torch_failure() -> *const c_char;
     fn muster_torch_download(to: *mut C_tensor, from: *const C_tensor) -> *mut c_void;
     fn muster_torch_wait(download: *mut c_void) -> bool;
@@ -141,6 +142,11 @@ impl Drop for Download {
         // The device writes until then, and the memory would be another vector's.
         let _ = self.arrives();
     }
+}
+
+/// Bytes that are free on a graphics processor, if that can be known.
+pub(super) fn free_memory(number: usize) -> Option<u64> {
+    u64::try_from(muster_torch_free(i64::try_from(number).ok()?)).ok()
 }
 
 /// Libtorch's settings are the process's: whoever holds this is the only one who computes with it.
