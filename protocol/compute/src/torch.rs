@@ -36,6 +36,9 @@ use muster_core::ieee::require_ieee;
 use network::{Extent, Network, ParameterTensors, backward, backward_recomputing};
 use transfer::{Gradient, Parameters};
 
+/// What NVIDIA's libraries obey before anybody else. Where it is set, no profile is known to be what is computed.
+const OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
+
 /// Leaves in libtorch, everything else in defined bits. One leaf at a time in a process, whoever asks.
 ///
 /// # Panics
@@ -70,8 +73,8 @@ impl Torch {
     /// fastest one what has defined bits.
     ///
     /// # Errors
-    /// [`Misuse`] with the remedy when libtorch is another version, or has no such device; when the processor lacks the
-    /// path.
+    /// [`Misuse`] with the remedy when libtorch is another version, has no such device, or is told by the environment how
+    /// to round there; when the processor lacks the path.
     pub fn new(
         device: Device,
         precision: Precision,
@@ -85,6 +88,12 @@ impl Torch {
             Device::Cpu => tch::Device::Cpu,
             Device::Cuda(number) => {
                 cuda?;
+                if std::env::var_os(OVERRIDE).is_some() {
+                    return Err(Misuse(format!(
+                        "{OVERRIDE} is set, which rounds products on graphics processors otherwise than a run's profile \
+                         says: unset it"
+                    )));
+                }
                 let count = if Cuda::is_available() { Cuda::device_count() } else { 0 };
                 if number as i64 >= count {
                     return Err(Misuse(format!(
