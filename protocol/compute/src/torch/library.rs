@@ -14,11 +14,12 @@ use torch_sys::C_tensor;
 /// What this crate was written and measured with.
 const VERSION: &str = "2.11.0";
 
-// Defined in `settings.cpp` and `device.cpp`; the strings are their own and stay, that of a failure until the next one.
+// Defined in `settings.cpp` and `device.cpp`; the strings are their own and stay, that of a failure until the
+// next one.
 unsafe extern "C" {
     safe fn muster_torch_load_cuda() -> *const c_char;
     safe fn muster_torch_configuration() -> *const c_char;
-    safe fn muster_torch_settle(tf32: bool);
+    safe fn muster_torch_settle(tf32: bool) -> *const c_char;
     safe fn muster_torch_free(number: i64) -> i64;
     safe fn muster_torch_failure() -> *const c_char;
     fn muster_torch_download(to: *mut C_tensor, from: *const C_tensor) -> *mut c_void;
@@ -153,10 +154,14 @@ pub(super) fn free_memory(number: usize) -> Option<u64> {
 pub(super) type LibtorchGuard = MutexGuard<'static, ()>;
 
 /// Waits for the library and settles it: this many threads, deterministic kernels, products as asked.
+///
+/// # Panics
+/// With libtorch's own words, when it cannot be settled.
 pub(super) fn settle(threads: usize, tf32: bool) -> LibtorchGuard {
     static PROCESS: Mutex<()> = Mutex::new(());
     let turn = lock(&PROCESS);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
-    muster_torch_settle(tf32);
+    let reason = said(muster_torch_settle(tf32));
+    assert!(reason.is_empty(), "{reason}");
     turn
 }
