@@ -136,7 +136,10 @@ class Child:
         return self
 
     def __exit__(self, *_):
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already, and whoever spoke to it knows
         self.process.wait()
 
 

@@ -7,7 +7,8 @@
 //! - `load`: takes parameters and exponents from the folder; leaves the moments, which no leaf reads, empty;
 //! - `leaf N`: N leaves, as a member computes them; seconds of each, on the passes and on the grid, which may overlap;
 //! - `audit N`: N leaves, as a verifier computes them, with their fingerprints; seconds of each;
-//! - `gradient`: writes the real gradient of the leaf, before the grid; its loss;
+//! - `gradient`: writes the real gradient of the leaf, before the grid;
+//! - `loss`: the leaf's loss;
 //! - `costs N`: least seconds, of N times, of the gradient, of what the protocol adds, and of what limits that;
 //! - `peak`: peak resident bytes, and those at the start of the program.
 
@@ -164,6 +165,7 @@ impl Settings {
         let machine = Machine { library: Some(Library::Tch), device: Some(device), ..machine };
         let mut torch = machine.leaves(precision.profile())?;
         torch.self_test()?;
+        torch.has_room(&self.manifest()?)?;
         Ok(torch)
     }
 
@@ -238,6 +240,7 @@ impl Bench {
                 "audit" => self.leaves(count, true)?,
                 "contribution" => self.contribution(count)?,
                 "gradient" => self.gradient()?,
+                "loss" => self.loss()?,
                 "costs" => self.costs(count)?,
                 "peak" => json!({"start": resident, "peak": status("VmHWM:")}),
                 _ => return Err(format!("no task is called {task}").into()),
@@ -364,6 +367,11 @@ impl Bench {
         let file = self.folder.join("gradient.f32");
         let (backend, manifest, job) = self.job()?;
         fs::write(file, real_bytes(backend.gradient(manifest, &job)))?;
+        Ok(json!({}))
+    }
+
+    fn loss(&mut self) -> Result<Value, Failure> {
+        let (backend, manifest, job) = self.job()?;
         let loss = backend.leaf(manifest, &job, &mut vec![0; job.state.parameters.len()]);
         Ok(json!({"loss": loss as f64 / muster_core::grid::LOSS_ONE as f64}))
     }

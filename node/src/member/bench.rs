@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{self, MatrixBenchmark, Strided};
-use muster_compute::{Backend, Library, Machine, Path as KernelPath, Precision};
+use muster_compute::{Backend, Closeness, Library, Machine, Path as KernelPath, Precision};
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, MemberId};
@@ -64,6 +64,8 @@ pub struct Benchmark {
     path: KernelPath,
     /// What computed the leaves, where that is not the path.
     libtorch: Option<String>,
+    /// How close that came to the known gradients.
+    closeness: Option<Closeness>,
     threads: usize,
     manifest: Manifest,
     /// FLOP/s of one core on fused multiply-adds in its registers, on the fastest path.
@@ -116,6 +118,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let path = machine.path.unwrap_or_else(KernelPath::detect);
     let mut backend = machine.leaves(manifest.profile).map_err(broken)?;
     backend.self_test().map_err(broken)?;
+    backend.has_room(&manifest).map_err(broken)?;
     let exact = machine.is_exact(manifest.profile)?;
     let (peak, product) = (measure::peak(), product(path)?);
     let mut memory = memory::contributing(&manifest, &machine);
@@ -144,6 +147,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     Ok(Benchmark {
         path,
         libtorch,
+        closeness: backend.closeness(),
         threads: machine.threads,
         manifest,
         peak,
@@ -344,6 +348,7 @@ impl Benchmark {
                 ),
             ),
         ];
+        lines.extend(self.closeness.map(|closeness| ("self-test", closeness.to_string())));
         if let Some(timings) = &self.timings {
             lines.extend(self.timing_lines(timings));
         }

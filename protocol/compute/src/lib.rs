@@ -12,7 +12,7 @@
 //! With feature `tch`, `Torch` computes the leaves of the same models in libtorch, on graphics processors too, close to
 //! those of [`Exact`] but not equal. [`Machine`] makes what a run's profile asks for.
 //!
-//! `unsafe` is allowed in `kernel` alone, and in `torch::library`, which calls three C functions of our own around libtorch.
+//! `unsafe` is allowed in `kernel` alone, and in `torch::library`, which calls a few C functions of our own around libtorch.
 
 mod albert;
 mod attention;
@@ -48,13 +48,13 @@ mod turns;
 mod vectors;
 mod workers;
 
-pub use backend::{Backend, Device, Libtorch, OpenResult, Precision};
+pub use backend::{Backend, Closeness, Device, Libtorch, OpenResult, Precision, TorchSetting};
 pub use exact::{Exact, Reader};
 pub use gpu::{Found, Gpu, Times, devices};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};
-pub use memory::{buffers, torch_buffers};
+pub use memory::{buffers, graphics_buffers, torch_buffers};
 pub use path::{Path, paths};
 pub use sketch::row;
 pub use sums::{add_leaf, copy_leaf};

@@ -10,7 +10,7 @@ use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
 use crate::Exact;
-use crate::backend::{BUILD, Backend, Device, Precision, has_cuda, has_libtorch, libtorch};
+use crate::backend::{BUILD, Backend, Device, Precision, TorchSetting, has_cuda, has_libtorch, libtorch};
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
 
@@ -104,7 +104,7 @@ impl Machine {
         match self.choose(profile)? {
             Choice::Exact => Ok(Box::new(self.exact()?)),
             Choice::Tch(device, precision) => {
-                libtorch(device.unwrap_or_else(first_device), precision, self.threads, self.path)
+                libtorch(self.torch(device.unwrap_or_else(first_device), precision))
             }
         }
     }
@@ -113,19 +113,22 @@ impl Machine {
     /// accused, it must agree with the first one.
     ///
     /// In `exact` that is another kernel path. Within tolerance it is the other library where the profile allows both,
-    /// else libtorch on the processor instead of the graphics processor, or on another number of threads.
+    /// else libtorch on the same device in another order: on another number of threads, or, where these change nothing, with
+    /// a leaf's windows one by one (a leaf of one window is computed the same way again). The processor gives no opinion of
+    /// a graphics processor's leaves: in bf16 they may be further apart than a run's tolerance, which was measured on
+    /// devices of its members.
     ///
     /// # Errors
     /// As [`Machine::leaves`].
     pub fn second(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
-        let on_processor = |precision, threads| libtorch(Device::Cpu, precision, threads, self.path);
         match (self.choose(profile)?, Precision::of(profile)) {
             (Choice::Tch(_, Precision::F32), _) => Ok(Box::new(self.exact()?)),
-            (Choice::Tch(device, precision), _) if device.unwrap_or_else(first_device) != Device::Cpu => {
-                on_processor(precision, self.threads)
+            (Choice::Tch(device, precision), _) => {
+                libtorch(self.torch(device.unwrap_or_else(first_device), precision).differently())
             }
-            (Choice::Tch(_, precision), _) => on_processor(precision, if self.threads > 1 { 1 } else { 2 }),
-            (Choice::Exact, Some(precision)) if has_libtorch() => on_processor(precision, self.threads),
+            (Choice::Exact, Some(precision)) if has_libtorch() => {
+                libtorch(self.torch(Device::Cpu, precision))
+            }
             // On a processor that has one path only, the same path computes again.
             (Choice::Exact, _) => {
                 let first = self.path.unwrap_or_else(Path::detect);
@@ -133,6 +136,11 @@ impl Machine {
                 Ok(Box::new(Exact::new(self.threads, path)?))
             }
         }
+    }
+
+    /// Libtorch as this machine has it.
+    fn torch(&self, device: Device, precision: Precision) -> TorchSetting {
+        TorchSetting { device, precision, threads: self.threads, path: self.path, apart: false }
     }
 
     /// The arithmetic for everything but leaves, in defined bits.
@@ -152,6 +160,16 @@ impl Machine {
                 torch_buffers(model, training, device.unwrap_or_else(first_device), precision)
             }
             _ => buffers(model, training, self.threads),
+        }
+    }
+}
+
+impl TorchSetting {
+    /// Other sums of the same leaves on the same device.
+    fn differently(self) -> Self {
+        match self.device {
+            Device::Cpu => Self { threads: if self.threads > 1 { 1 } else { 2 }, ..self },
+            Device::Cuda(_) => Self { apart: true, ..self },
         }
     }
 }
@@ -237,6 +255,19 @@ mod tests {
                 panic!("it is not there")
             };
             assert!(refused.0.contains("--features tch"), "{refused}");
+        }
+    }
+
+    /// A run may be calibrated on graphics processors alone.
+    #[test]
+    fn a_second_opinion_comes_from_the_same_device() {
+        for device in [Device::Cpu, Device::Cuda(1)] {
+            for threads in [1, 4] {
+                let first = Machine::new(threads, None).torch(device, Precision::Bf16);
+                let second = first.differently();
+                assert_eq!(second.device, device);
+                assert_ne!((second.threads, second.apart), (first.threads, first.apart), "{device}");
+            }
         }
     }
 
