@@ -15,7 +15,10 @@ mod driver;
 mod engine;
 #[allow(unsafe_code)]
 mod opencl;
+mod proof;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod timed;
 
 use std::time::Instant;
@@ -30,7 +33,6 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use crate::Exact;
 use crate::backend::Backend;
 use crate::leaf::{Batch, LeafTimes};
-use crate::self_test;
 use driver::{Description, Driver, Fault};
 use engine::{Begun, Engine, LossParts, batch};
 use timed::Timed;
@@ -114,8 +116,12 @@ impl Gpu {
         };
         let says = found.says();
         let driver = found.open().map_err(|fault| Misuse(format!("{says} cannot compute: {fault}")))?;
+        Ok(Self::with(driver, exact, says))
+    }
+
+    fn with(driver: Box<dyn Driver>, exact: Exact, says: String) -> Self {
         let engine = Engine::new(driver, exact.kernels, exact.threads());
-        Ok(Self { exact, engine: Some(engine), says, gradient: Vec::new(), spent: LeafTimes::default() })
+        Self { exact, engine: Some(engine), says, gradient: Vec::new(), spent: LeafTimes::default() }
     }
 
     /// From now on all products have large tiles, or small ones; with none, their size decides: for tests.
@@ -156,7 +162,10 @@ impl Gpu {
             // Both are borrowed until the last leaf is taken: the same address is the same state.
             let same =
                 before.is_some_and(|way| way.begun.is_some() && std::ptr::eq(way.task.state, task.state));
-            let begun = self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same));
+            let begun = match task.windows.is_empty() {
+                true => None,
+                false => self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same)),
+            };
             Way { task, begun }
         });
         (parts, next)
@@ -206,7 +215,7 @@ impl Backend for Gpu {
     fn self_test(&mut self) -> Result<(), Misuse> {
         self.exact.self_test()?;
         let Self { exact, engine: Some(engine), says, .. } = self else { return Ok(()) };
-        self_test::run(engine, exact.kernels, says, Engine::has)
+        proof::prove(engine, exact.kernels, says)
     }
 
     fn describe(&self) -> String {
@@ -220,6 +229,9 @@ impl Arithmetic for Gpu {
     }
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
+        if job.windows.is_empty() {
+            return self.exact.leaf(manifest, job, q);
+        }
         let begun_at = Instant::now();
         let done = self.ask(&manifest.model, |engine| {
             let begun = engine.begin(&manifest.model, job, false)?;

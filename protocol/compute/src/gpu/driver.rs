@@ -150,7 +150,7 @@ const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
 pub(super) const DEPTH: usize = 16;
 
 /// The kernels beside products.
-const ROWS: [&str; 13] = [
+const ROWS: [&str; 14] = [
     "rms_norm",
     "rms_norm_back",
     "add_rows",
@@ -163,6 +163,7 @@ const ROWS: [&str; 13] = [
     "subtract_targets",
     "gather",
     "embed_back",
+    "functions",
     "grid",
 ];
 

@@ -78,6 +78,10 @@ impl Engine {
         queue.driver
     }
 
+    pub(super) fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
     /// From now on all products have large tiles, or small ones; with none, their size decides.
     pub(super) fn force_tiles(&mut self, large: Option<bool>) {
         self.queue.large = large;
