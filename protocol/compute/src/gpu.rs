@@ -8,12 +8,10 @@
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
 mod buffers;
-#[allow(unsafe_code)]
 mod cuda;
 mod decoder;
 mod driver;
 mod engine;
-#[allow(unsafe_code)]
 mod opencl;
 mod proof;
 mod queue;
