@@ -11,7 +11,7 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 use super::buffers::Buffers;
 use super::driver::{Argument, Description, Driver, Fault, Memory, Outcome, Place, Slot};
 use super::engine::Engine;
-use super::{Gpu, devices};
+use super::{Gpu, Lot, TWICE, devices};
 use crate::Exact;
 use crate::backend::Backend;
 use crate::plan::NetworkPlan;
@@ -160,11 +160,42 @@ fn a_device_that_flips_bits_is_refused() {
     });
 }
 
+/// COMMIT-7: it proved itself, and its memory fails later.
+#[test]
+fn a_leaf_that_a_device_computes_in_two_ways_is_noticed() {
+    with_device(|driver| {
+        let (manifest, state, _) = leaves(1);
+        assert!(manifest.local().is_none());
+        let length = 4 * state.parameters.len();
+        // A bit of the third copy of a leaf, and of no other.
+        let mut copies = 0;
+        let flip = move |bytes: &mut [u8]| {
+            copies += u32::from(bytes.len() == length);
+            if bytes.len() == length && copies == 3 {
+                bytes[17] ^= 1;
+            }
+        };
+        let mut gpu = gpu(Box::new(Other::new(driver, flip)));
+        gpu.lot = Lot::new(1);
+        assert!(computed(&mut gpu, 1) == right(1) && gpu.doubt().is_none());
+        assert!(computed(&mut gpu, 3) == right(3), "the processor computes what is in doubt");
+        assert!(gpu.doubt().is_some_and(|why| why.contains("in two ways")), "{:?}", gpu.doubt());
+    });
+}
+
+#[test]
+fn one_leaf_of_sixteen_is_computed_twice() {
+    let mut lot = Lot::new(TWICE);
+    let drawn = (0..16_000).filter(|_| lot.draw()).count();
+    assert!((800..1200).contains(&drawn), "{drawn}");
+}
+
 #[test]
 fn where_a_device_fails_the_processor_goes_on() {
     with_device(|driver| {
         let other = Other::new(driver, |_: &mut [u8]| ());
         let (launches, mut gpu) = (other.launches.clone(), gpu(Box::new(other)));
+        gpu.lot = Lot::new(u64::MAX);
         let (manifest, state, windows) = leaves(1);
         let job = LeafJob { state: &state, round_seed: Digest([4; 32]), leaf: Leaf(0), windows: &windows[0] };
         gpu.leaf(&manifest, &job, &mut vec![0; state.parameters.len()]);
