@@ -10,13 +10,13 @@
 mod buffers;
 mod cuda;
 mod decoder;
-mod driver;
-mod engine;
+pub(crate) mod driver;
+pub(crate) mod engine;
 mod opencl;
 mod proof;
 mod queue;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timed;
 
 use std::time::Instant;

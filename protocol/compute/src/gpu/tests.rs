@@ -20,7 +20,7 @@ use crate::plan::NetworkPlan;
 static ONE: Mutex<()> = Mutex::new(());
 
 /// The first device that is found, as something else has it; none, with a word, where there is none.
-fn with_device(test: impl FnOnce(Box<dyn Driver>)) {
+pub(crate) fn with_device(test: impl FnOnce(Box<dyn Driver>)) {
     let _one = muster_core::lock::lock(&ONE);
     match devices().into_iter().next() {
         Some(found) => test(found.open().unwrap()),
