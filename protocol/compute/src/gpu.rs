@@ -67,22 +67,15 @@ impl Found {
     }
 }
 
-/// The devices of this machine, by number: graphics processors first. Those that CUDA reaches are named only where OpenCL has
-/// none of NVIDIA's.
+/// The devices of this machine, by number, each once for every library that reaches it: graphics processors first, and of
+/// NVIDIA's those by CUDA, which is a little faster and wants its compiler installed.
 pub fn devices() -> Vec<Found> {
-    let by_opencl = opencl::devices()
-        .into_iter()
-        .map(|(description, device)| Found { description, way: Reached::OpenCl(device) });
-    let mut found: Vec<Found> = by_opencl.collect();
-    let forced = std::env::var_os("MUSTER_CUDA").is_some();
-    for (description, number) in cuda::devices() {
-        if forced || !found.iter().any(|other| other.description.name == description.name) {
-            found.push(Found { description, way: Reached::Cuda(number) });
-        }
-    }
-    if forced {
-        found.retain(|found| matches!(found.way, Reached::Cuda(_)));
-    }
+    let by_cuda =
+        cuda::devices().into_iter().map(|(description, number)| (description, Reached::Cuda(number)));
+    let by_opencl =
+        opencl::devices().into_iter().map(|(description, device)| (description, Reached::OpenCl(device)));
+    let mut found: Vec<Found> =
+        by_cuda.chain(by_opencl).map(|(description, way)| Found { description, way }).collect();
     found.sort_by_key(|found| !found.description.graphics);
     found
 }

@@ -4,8 +4,9 @@ use super::driver::{Driver, Fault, Memory, Outcome, Place};
 use crate::decoder::ranges::DecoderRanges;
 use crate::plan::{FamilyPlan, NetworkPlan};
 
-/// Of a device's memory, what is left to others and to the library, in per cent.
-const LEFT: u64 = 15;
+/// Parts of a device's memory that are asked for, in per cent: a little is left to the library, and more where other programs
+/// have it.
+const PARTS: [u64; 4] = [85, 42, 21, 10];
 
 /// Windows that are on the device at a time, and layers whose activations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,14 +123,14 @@ impl Buffers {
         4 * (3 * plan.layout.parameters() + rows * (plan.width + 5) + 2 * plan.vocabulary) as u64
     }
 
-    /// How many of a leaf's windows fit at a time.
+    /// How many of a leaf's windows fit at a time, in so many per cent of the memory.
     ///
     /// # Errors
     /// [`Fault`] with what is needed and what there is, where not even one does.
-    pub(super) fn portion(driver: &dyn Driver, plan: &NetworkPlan, windows: usize) -> Outcome<Portion> {
+    fn portion(driver: &dyn Driver, plan: &NetworkPlan, windows: usize, part: u64) -> Outcome<Portion> {
         let FamilyPlan::Decoder(ranges) = &plan.network else { return Err(Fault("only decoders".into())) };
         let (description, sizes) = (driver.description(), Sizes::of(plan, ranges));
-        let usable = description.memory / 100 * (100 - LEFT);
+        let usable = description.memory / 100 * part;
         let fixed = Self::fixed(plan, windows);
         for kept in [plan.layers, 1] {
             let fit = usable.saturating_sub(fixed) / sizes.window(kept).max(1);
@@ -148,9 +149,26 @@ impl Buffers {
         )))
     }
 
-    /// Takes the memory. What was taken is given back where not all of it is there.
+    /// Takes the memory: less of it, for fewer windows at a time, where not all is free.
+    ///
+    /// # Errors
+    /// [`Fault`] with what is needed and what there is, where not even one window fits.
     pub(super) fn take(driver: &mut dyn Driver, plan: &NetworkPlan, windows: usize) -> Outcome<Self> {
-        let portion = Self::portion(driver, plan, windows)?;
+        let mut last = Fault("it has no memory".into());
+        for part in PARTS {
+            match Self::take_part(driver, plan, windows, part) {
+                Ok(buffers) => return Ok(buffers),
+                // What was refused first says most.
+                Err(fault) if part == PARTS[0] => last = fault,
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    /// What was taken is given back where not all of it is there.
+    fn take_part(driver: &mut dyn Driver, plan: &NetworkPlan, windows: usize, part: u64) -> Outcome<Self> {
+        let portion = Self::portion(driver, plan, windows, part)?;
         let FamilyPlan::Decoder(ranges) = &plan.network else { return Err(Fault("only decoders".into())) };
         let mut taking = Taking { driver, taken: Vec::new() };
         let made = Self::make(&mut taking, plan, ranges, (portion, windows));

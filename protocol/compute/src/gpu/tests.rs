@@ -214,21 +214,26 @@ fn a_small_device_takes_some_windows_at_a_time_and_one_layer() {
         let (manifest, ..) = leaves(1);
         let plan = NetworkPlan::new(&manifest.model);
         let mut other = Other::new(driver, |_: &mut [u8]| ());
-        let portion =
-            |other: &Other<_>| Buffers::portion(other, &plan, 5).map(|found| (found.windows, found.kept));
+        let portion = |other: &mut Other<_>| {
+            Buffers::take(other, &plan, 5).map(|found| {
+                let portion = (found.portion.windows, found.portion.kept);
+                found.give_back(other);
+                portion
+            })
+        };
         let layers = plan.layers;
         let mut wanted = vec![(5, layers), (2, layers), (1, layers), (1, 1)];
         if layers == 1 {
             wanted.pop();
         }
         let mut found = Vec::new();
-        while let Ok(next) = portion(&other) {
+        while let Ok(next) = portion(&mut other) {
             if found.last() != Some(&(next, other.description.memory)) {
                 found.push((next, other.description.memory));
             }
             other.description.memory = other.description.memory / 100 * 99;
         }
-        let why = portion(&other).unwrap_err().0;
+        let why = portion(&mut other).unwrap_err().0;
         assert!(why.contains("MB"), "{why}");
         let mut driver: Box<dyn Driver> = other.driver;
         for wanted in wanted {
