@@ -7,7 +7,8 @@
 //! - `load`: takes parameters and exponents from the folder; leaves the moments, which no leaf reads, empty;
 //! - `leaf N`: N leaves, as a member computes them; seconds of each, on the passes and on the grid, which may overlap;
 //! - `audit N`: N leaves, as a verifier computes them, with their fingerprints; seconds of each;
-//! - `gradient`: writes the real gradient of the leaf, before the grid; its loss;
+//! - `gradient`: writes the real gradient of the leaf, before the grid;
+//! - `loss`: the leaf's loss;
 //! - `costs N`: least seconds, of N times, of the gradient, of what the protocol adds, and of what limits that;
 //! - `peak`: peak resident bytes, and those at the start of the program.
 
@@ -164,6 +165,7 @@ impl Settings {
         let machine = Machine { library: Some(Library::Tch), device: device.into(), ..machine };
         let mut torch = machine.leaves(precision.profile())?;
         torch.self_test()?;
+        torch.has_room(&self.manifest()?)?;
         Ok(torch)
     }
 
@@ -201,6 +203,8 @@ struct Bench {
     backend: Box<dyn Backend>,
     windows: Vec<Vec<u32>>,
     state: Option<State>,
+    /// A member keeps these from round to round: new ones of 100 M coefficients take as long as a leaf on a fast device.
+    spares: Spares,
 }
 
 impl Bench {
@@ -222,6 +226,7 @@ impl Bench {
             backend: settings.backend()?,
             windows,
             state: None,
+            spares: Spares::default(),
         })
     }
 
@@ -238,6 +243,7 @@ impl Bench {
                 "audit" => self.leaves(count, true)?,
                 "contribution" => self.contribution(count)?,
                 "gradient" => self.gradient()?,
+                "loss" => self.loss()?,
                 "costs" => self.costs(count)?,
                 "peak" => json!({"start": resident, "peak": status("VmHWM:")}),
                 _ => return Err(format!("no task is called {task}").into()),
@@ -311,7 +317,7 @@ impl Bench {
     }
 
     fn leaves(&mut self, count: usize, audited: bool) -> Result<Value, Failure> {
-        let (threads, spares, probe) = (self.threads, Spares::default(), self.probe());
+        let (threads, spares, probe) = (self.threads, self.spares.clone(), self.probe());
         let (backend, manifest, job) = self.job()?;
         let LeafJob { state, round_seed, leaf, windows } = job;
         let mut tasks = (0..count).map(|_| LeafTask {
@@ -338,7 +344,7 @@ impl Bench {
     /// Seconds of a contribution of so many leaves: each added beside the next one's gradient, as a member does; and all
     /// of them collected, then added on one thread.
     fn contribution(&mut self, count: usize) -> Result<Value, Failure> {
-        let (threads, spares) = (self.threads, Spares::default());
+        let (threads, spares) = (self.threads, self.spares.clone());
         let (backend, manifest, job) = self.job()?;
         let LeafJob { state, round_seed, leaf, windows } = job;
         let mut timed = |collected: bool| {
@@ -364,18 +370,23 @@ impl Bench {
         let file = self.folder.join("gradient.f32");
         let (backend, manifest, job) = self.job()?;
         fs::write(file, real_bytes(backend.gradient(manifest, &job)))?;
+        Ok(json!({}))
+    }
+
+    fn loss(&mut self) -> Result<Value, Failure> {
+        let (backend, manifest, job) = self.job()?;
         let loss = backend.leaf(manifest, &job, &mut vec![0; job.state.parameters.len()]);
         Ok(json!({"loss": loss as f64 / muster_core::grid::LOSS_ONE as f64}))
     }
 
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
         let (threads, workers, probe) = (self.threads, Workers::new(self.threads), self.probe());
+        let spares = self.spares.clone();
         let (backend, manifest, job) = self.job()?;
         let layout = Layout::of_run(manifest);
         let mut q = vec![0; layout.parameters()];
         backend.leaf(manifest, &job, &mut q);
         let [mut gradient, mut grid] = [f64::INFINITY; 2];
-        let spares = Spares::default();
         for _ in 0..count {
             // As a member does: a vector that was given back takes the leaf.
             let begun = Instant::now();

@@ -37,6 +37,7 @@ impl AuditWorker {
         // Whoever computes wrongly accuses the innocent, and is banned for it (DUTY-9).
         first.self_test()?;
         second.self_test()?;
+        first.has_room(&manifest)?;
         let reason = machine.reason(&manifest);
         tracing::info!("leaves are computed by {}{reason}; then by {}", first.describe(), second.describe());
         Ok(Self { layout: Layout::of_run(&manifest), manifest, first, second, threads: machine.threads })

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{self, MatrixBenchmark, Strided};
-use muster_compute::{Backend, Library, Machine, Path as KernelPath, Precision};
+use muster_compute::{Backend, Closeness, Library, Machine, Path as KernelPath, Precision};
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, MemberId};
@@ -64,6 +64,8 @@ pub struct Benchmark {
     path: KernelPath,
     /// What computed the leaves, where that is not the path.
     other: Option<String>,
+    /// How close that came to the known gradients.
+    closeness: Option<Closeness>,
     /// The processor's leaves beside those of a device.
     processor: Option<Timings>,
     threads: usize,
@@ -129,6 +131,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let path = machine.path.unwrap_or_else(KernelPath::detect);
     let mut backend = machine.leaves(manifest.profile).map_err(broken)?;
     backend.self_test().map_err(broken)?;
+    backend.has_room(&manifest).map_err(broken)?;
     let exact = machine.is_exact(&manifest)?;
     let on_device = machine.is_on_device(&manifest)?;
     let (peak, product) = (measure::peak(), product(path)?);
@@ -146,6 +149,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let faster = if on_device || !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
     let mut trials = Trials { manifest: &manifest, window, patience: options.patience };
     let timings = lacking.is_none().then(|| trials.of(&mut *backend, faster));
+    let closeness = backend.closeness();
     drop(backend);
     let processor = if on_device && lacking.is_none() {
         // A person came for the device.
@@ -155,7 +159,19 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
         None
     };
     let (other, threads) = ((!exact).then_some(description), machine.threads);
-    Ok(Benchmark { path, other, processor, threads, manifest, peak, product, timings, memory, lacking })
+    Ok(Benchmark {
+        path,
+        other,
+        closeness,
+        processor,
+        threads,
+        manifest,
+        peak,
+        product,
+        timings,
+        memory,
+        lacking,
+    })
 }
 
 /// What backends are tried out on.
@@ -370,6 +386,7 @@ impl Benchmark {
                 ),
             ),
         ];
+        lines.extend(self.closeness.map(|closeness| ("self-test", closeness.to_string())));
         if let Some(timings) = &self.timings {
             lines.extend(self.timing_lines(timings));
         }

@@ -24,8 +24,46 @@ pub trait Backend: Arithmetic {
     /// [`Misuse`] when one differs from the known gradient: this machine or build must not take part in a run.
     fn self_test(&mut self) -> Result<(), Misuse>;
 
+    /// How close the self-test's gradients came to the known ones; none before it, and none where all bits are known.
+    fn closeness(&self) -> Option<Closeness> {
+        None
+    }
+
+    /// Whether the device has the memory that a run's leaves take, as far as that can be known before. Main memory is not
+    /// looked at: [`crate::Machine::buffers`].
+    ///
+    /// # Errors
+    /// [`Misuse`] with the remedy when it has not.
+    fn has_room(&self, _manifest: &Manifest) -> Result<(), Misuse> {
+        Ok(())
+    }
+
+    /// Why leaves that it has computed must not be signed (COMMIT-7); none where nothing is known against them.
+    fn doubt(&self) -> Option<&str> {
+        None
+    }
+
     /// A description. Backends with the same description give the same bits.
     fn describe(&self) -> String;
+}
+
+/// A distance between gradients that rounding explains, relative to their length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Closeness {
+    /// The distance.
+    pub distance: f64,
+    /// Above this it would not.
+    pub limit: f64,
+}
+
+impl fmt::Display for Closeness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { distance, limit } = self;
+        write!(
+            f,
+            "gradients {distance:.1e} of their length away from the defined ones, of {limit:.0e} at most"
+        )
+    }
 }
 
 /// Where libtorch computes.
@@ -175,12 +213,27 @@ impl fmt::Display for Precision {
 /// A backend, or what is wrong, with the remedy.
 pub type OpenResult = Result<Box<dyn Backend>, Misuse>;
 
+/// How libtorch computes leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct TorchSetting {
+    /// Where.
+    pub device: Device,
+    /// How factors are rounded.
+    pub precision: Precision,
+    /// Threads of what the processor computes.
+    pub threads: usize,
+    /// Kernel path of everything that has defined bits.
+    pub path: Option<Path>,
+    /// Whether the windows of a leaf are taken one by one.
+    pub apart: bool,
+}
+
 /// How a program reaches libtorch. A program that is linked with it provides a backend. A program that lies beside such a
 /// one provides a way to become it. Any other program provides nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Libtorch {
-    /// Opens a backend: device, precision, threads, and the kernel path of everything that has defined bits.
-    pub open: fn(Device, Precision, usize, Option<Path>) -> OpenResult,
+    /// Opens a backend.
+    pub open: fn(TorchSetting) -> OpenResult,
     /// Whether it sees a graphics processor.
     pub has_cuda: fn() -> bool,
 }
@@ -202,19 +255,14 @@ pub(crate) fn has_libtorch() -> bool {
     LIBTORCH.get().is_some()
 }
 
-/// Libtorch on a device.
+/// Libtorch with these settings.
 ///
 /// # Errors
 /// [`Misuse`] with the remedy where this program was built without libtorch, finds another version of it, or lacks the
 /// device.
-pub(crate) fn libtorch(
-    device: Device,
-    precision: Precision,
-    threads: usize,
-    path: Option<Path>,
-) -> OpenResult {
+pub(crate) fn libtorch(setting: TorchSetting) -> OpenResult {
     match LIBTORCH.get() {
-        Some(libtorch) => (libtorch.open)(device, precision, threads, path),
+        Some(libtorch) => (libtorch.open)(setting),
         None => Err(Misuse(format!("this program was built without libtorch: {BUILD}"))),
     }
 }
@@ -254,7 +302,9 @@ mod tests {
     #[cfg(not(feature = "tch"))]
     #[test]
     fn without_libtorch_the_remedy_is_said() {
-        let Err(misuse) = libtorch(Device::Cpu, Precision::F32, 1, None) else { panic!("it is not there") };
+        let (device, precision) = (Device::Cpu, Precision::F32);
+        let setting = TorchSetting { device, precision, threads: 1, path: None, apart: false };
+        let Err(misuse) = libtorch(setting) else { panic!("it is not there") };
         assert!(misuse.to_string().contains("--features tch"), "{misuse}");
     }
 }

@@ -10,10 +10,13 @@
 mod buffers;
 mod cuda;
 mod decoder;
-mod driver;
-mod engine;
+pub(crate) mod driver;
+pub(crate) mod engine;
 mod opencl;
+mod proof;
 mod queue;
+#[cfg(test)]
+pub(crate) mod tests;
 mod timed;
 
 use std::time::Instant;
@@ -29,19 +32,18 @@ use crate::Exact;
 use crate::backend::Backend;
 use crate::devices::{device, guarded};
 use crate::leaf::{Batch, LeafTimes};
-use crate::self_test;
 use driver::{Description, Driver, Fault};
-use engine::{Engine, Wanted};
+use engine::{Begun, Engine, LossParts, batch};
 use timed::Timed;
 pub use timed::Times;
 
 /// A device that was found, and how it is reached.
 pub struct Found {
     description: Description,
-    way: Way,
+    way: Reached,
 }
 
-enum Way {
+enum Reached {
     OpenCl(opencl3::device::Device),
     Cuda(i32),
 }
@@ -61,29 +63,22 @@ impl Found {
     fn open(&self) -> Result<Box<dyn Driver>, Fault> {
         let description = self.description.clone();
         Ok(match &self.way {
-            Way::OpenCl(device) => Box::new(opencl::OpenCl::open(description, device)?),
-            Way::Cuda(number) => Box::new(cuda::Cuda::open(description, *number)?),
+            Reached::OpenCl(device) => Box::new(opencl::OpenCl::open(description, device)?),
+            Reached::Cuda(number) => Box::new(cuda::Cuda::open(description, *number)?),
         })
     }
 }
 
-/// Asks the drivers of this machine for their devices: graphics processors first. Those that CUDA reaches are named only where
-/// OpenCL has none of NVIDIA's.
+/// Asks the drivers of this machine for their devices, each once for every library that reaches it: graphics processors first,
+/// and of NVIDIA's those by CUDA, which is a little faster and wants its compiler installed.
 pub(crate) fn look() -> Vec<Found> {
     // What panics has no devices.
-    let by_opencl = guarded(|| Ok(opencl::devices())).unwrap_or_default()
-        .into_iter()
-        .map(|(description, device)| Found { description, way: Way::OpenCl(device) });
-    let mut found: Vec<Found> = by_opencl.collect();
-    let forced = std::env::var_os("MUSTER_CUDA").is_some();
-    for (description, number) in guarded(|| Ok(cuda::devices())).unwrap_or_default() {
-        if forced || !found.iter().any(|other| other.description.name == description.name) {
-            found.push(Found { description, way: Way::Cuda(number) });
-        }
-    }
-    if forced {
-        found.retain(|found| matches!(found.way, Way::Cuda(_)));
-    }
+    let by_cuda = guarded(|| Ok(cuda::devices())).unwrap_or_default().into_iter();
+    let by_cuda = by_cuda.map(|(description, number)| (description, Reached::Cuda(number)));
+    let by_opencl = guarded(|| Ok(opencl::devices())).unwrap_or_default().into_iter();
+    let by_opencl = by_opencl.map(|(description, device)| (description, Reached::OpenCl(device)));
+    let mut found: Vec<Found> =
+        by_cuda.chain(by_opencl).map(|(description, way)| Found { description, way }).collect();
     found.sort_by_key(|found| !found.description.graphics);
     found
 }
@@ -93,6 +88,10 @@ pub struct Gpu {
     exact: Exact,
     engine: Option<Engine>,
     says: String,
+    /// Which leaves are computed twice.
+    lot: Lot,
+    /// Why what was computed so far must not be signed.
+    doubt: Option<String>,
     gradient: Vec<f32>,
     spent: LeafTimes,
 }
@@ -108,13 +107,20 @@ impl Gpu {
         let driver = guarded(|| found.open().map_err(|fault| fault.0));
         let driver =
             driver.map_err(|why| Misuse(format!("{says} cannot compute: {why}; --device cpu does")))?;
-        Ok(Self {
+        Ok(Self::with(driver, exact, says))
+    }
+
+    fn with(driver: Box<dyn Driver>, exact: Exact, says: String) -> Self {
+        let engine = Engine::new(driver, exact.kernels, exact.threads());
+        Self {
             exact,
-            engine: Some(Engine::new(driver)),
+            engine: Some(engine),
             says,
+            lot: Lot::new(TWICE),
+            doubt: None,
             gradient: Vec::new(),
             spent: LeafTimes::default(),
-        })
+        }
     }
 
     /// Whether a device computes the leaves of such a run so far; else the processor beside it does.
@@ -122,13 +128,78 @@ impl Gpu {
         Engine::has(&manifest.model) && manifest.local().is_none()
     }
 
+    /// From now on all products have large tiles, or small ones; with none, their size decides: for tests.
+    #[doc(hidden)]
+    pub fn force_tiles(&mut self, large: Option<bool>) {
+        if let Some(engine) = &mut self.engine {
+            engine.force_tiles(large);
+        }
+    }
+
     /// From now on waits after every kernel and adds up what each took: for measuring.
     pub fn time(&mut self) -> Times {
         let times = Times::default();
+        let (kernels, threads) = (self.exact.kernels, self.exact.threads());
         self.engine = self.engine.take().map(|engine| {
-            Engine::new(Box::new(Timed { driver: engine.into_driver(), times: times.clone() }))
+            Engine::new(
+                Box::new(Timed { driver: engine.into_driver(), times: times.clone() }),
+                kernels,
+                threads,
+            )
         });
         times
+    }
+
+    /// What the loss of a leaf that was begun is made of, once it is computed.
+    fn parts(&mut self, manifest: &Manifest, way: &Way<'_>) -> Option<LossParts> {
+        let begun = way.begun.as_ref()?;
+        self.ask(&manifest.model, |engine| engine.loss(begun))
+    }
+
+    /// Begins a leaf. With `same`, the one before had the same parameters.
+    fn begin<'a>(&mut self, manifest: &Manifest, task: LeafTask<'a>, same: bool) -> Way<'a> {
+        let begun = match task.windows.is_empty() {
+            true => None,
+            false => self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same)),
+        };
+        Way { task, begun, twice: self.lot.draw() }
+    }
+
+    /// The integers and the loss of a leaf whose parts are there; by the processor where the device failed.
+    fn finish(
+        &mut self,
+        manifest: &Manifest,
+        way: &mut Way<'_>,
+        parts: Option<LossParts>,
+    ) -> (Vec<i32>, i64) {
+        let mut q = std::mem::take(&mut way.task.q);
+        q.resize(way.task.state.parameters.len(), 0);
+        let job = way.task.job();
+        let loss = parts.and_then(|parts| {
+            let begun = way.begun.take()?;
+            self.ask(&manifest.model, |engine| engine.integers(&begun, &job, &mut q))?;
+            Some(fixed_loss(parts.mean()))
+        });
+        let loss = loss.unwrap_or_else(|| self.exact.leaf(manifest, &job, &mut q));
+        (q, loss)
+    }
+
+    /// Computes a leaf once more. Where the device gives something else, what it computed before is in doubt as well; the
+    /// processor computes this leaf, and from now on all.
+    fn check(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32], loss: &mut i64) {
+        let mut again = vec![0; q.len()];
+        let repeated = self.ask(&manifest.model, |engine| {
+            let begun = engine.begin(&manifest.model, job, true)?;
+            let parts = engine.loss(&begun)?;
+            engine.integers(&begun, job, &mut again)?;
+            Ok(fixed_loss(parts.mean()))
+        });
+        if repeated.is_some_and(|repeated| repeated != *loss || again != *q) {
+            let why = "it computed one leaf in two ways: its memory or its units fail";
+            self.leave(&Fault(why.into()));
+            self.doubt = Some(self.says.clone());
+            *loss = self.exact.leaf(manifest, job, q);
+        }
     }
 
     /// Leaves the device to itself, after it failed.
@@ -159,8 +230,7 @@ impl Backend for Gpu {
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(job.state.parameters.len(), 0.0);
         let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done =
-            self.ask(model, |engine| engine.leaf(model, parameters, batch, Wanted::Reals(&mut gradient)));
+        let done = self.ask(model, |engine| engine.gradient(model, parameters, batch, &mut gradient));
         self.gradient = gradient;
         match done {
             Some(_) => &self.gradient,
@@ -176,11 +246,15 @@ impl Backend for Gpu {
     fn self_test(&mut self) -> Result<(), Misuse> {
         self.exact.self_test()?;
         let Self { exact, engine: Some(engine), says, .. } = self else { return Ok(()) };
-        self_test::run(engine, exact.kernels, says, Engine::has)
+        proof::prove(engine, exact.kernels, says)
     }
 
     fn describe(&self) -> String {
         self.says.clone()
+    }
+
+    fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
     }
 }
 
@@ -190,16 +264,18 @@ impl Arithmetic for Gpu {
     }
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
-        let begun = Instant::now();
-        let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done = self.ask(model, |engine| engine.leaf(model, parameters, batch, Wanted::Integers(job, q)));
-        match done {
-            Some(loss) => {
-                self.spent.gradient += begun.elapsed();
-                fixed_loss(loss)
-            }
-            None => self.exact.leaf(manifest, job, q),
+        if job.windows.is_empty() {
+            return self.exact.leaf(manifest, job, q);
         }
+        let begun_at = Instant::now();
+        let done = self.ask(&manifest.model, |engine| {
+            let begun = engine.begin(&manifest.model, job, false)?;
+            let parts = engine.loss(&begun)?;
+            engine.integers(&begun, job, q)?;
+            Ok(fixed_loss(parts.mean()))
+        });
+        self.spent.gradient += begun_at.elapsed();
+        done.unwrap_or_else(|| self.exact.leaf(manifest, job, q))
     }
 
     fn leaves<'a>(
@@ -208,15 +284,35 @@ impl Arithmetic for Gpu {
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
-        // The steps of a member between two rounds are the processor's.
-        if manifest.local().is_some() {
+        if manifest.local().is_some() || self.engine.is_none() || !Engine::has(&manifest.model) {
             return self.exact.leaves(manifest, tasks, take);
         }
-        for mut task in tasks {
-            let mut q = std::mem::take(&mut task.q);
-            q.resize(task.state.parameters.len(), 0);
-            let loss = self.leaf(manifest, &task.job(), &mut q);
-            take(q, loss);
+        let mut before: Option<Way<'a>> = None;
+        loop {
+            let begun_at = Instant::now();
+            let next = tasks.next();
+            let mut parts = before.as_ref().and_then(|way| self.parts(manifest, way));
+            // Both are borrowed until the last leaf is taken: the same address is the same state.
+            let state = before.as_ref().filter(|way| way.begun.is_some()).map(|way| way.task.state);
+            let same = |task: &LeafTask<'a>| state.is_some_and(|state| std::ptr::eq(state, task.state));
+            let mut taken = None;
+            // Before the next leaf is begun, or while it is computed.
+            if let Some(way) = before.as_mut().filter(|way| way.twice && way.begun.is_some()) {
+                let (mut q, mut loss) = self.finish(manifest, way, parts.take());
+                self.check(manifest, &way.task.job(), &mut q, &mut loss);
+                taken = Some((q, loss));
+            }
+            let next = next.map(|task| {
+                let same = same(&task);
+                self.begin(manifest, task, same)
+            });
+            if let Some(mut way) = before.take() {
+                let (q, loss) = taken.unwrap_or_else(|| self.finish(manifest, &mut way, parts));
+                self.spent.gradient += begun_at.elapsed();
+                take(q, loss);
+            }
+            let Some(next) = next else { return };
+            before = Some(next);
         }
     }
 
@@ -246,6 +342,33 @@ impl Arithmetic for Gpu {
     }
 }
 
-fn batch<'a>(job: &LeafJob<'a>) -> Batch<'a> {
-    Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf }
+/// A leaf on its way; not begun where the device failed.
+struct Way<'a> {
+    task: LeafTask<'a>,
+    begun: Option<Begun>,
+    /// Whether it is computed once more.
+    twice: bool,
+}
+
+/// One leaf of so many, by lot: which ones it are need not be secret, a fault does not choose its leaf.
+struct Lot {
+    of: u64,
+    state: u64,
+}
+
+/// Leaves of which one is computed twice.
+const TWICE: u64 = 16;
+
+impl Lot {
+    fn new(of: u64) -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        Self { of, state: RandomState::new().hash_one(of) }
+    }
+
+    fn draw(&mut self) -> bool {
+        // Knuth's linear congruential numbers ("Seminumerical Algorithms", 3.3.4); their upper bits are good enough.
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % self.of == 0
+    }
 }

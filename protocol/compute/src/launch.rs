@@ -21,7 +21,7 @@ pub fn provide() {
         let _why = start(); // which `open` says again
         false
     };
-    Libtorch { open: |_, _, _, _| Err(Misuse(start())), has_cuda }.provide();
+    Libtorch { open: |_| Err(Misuse(start())), has_cuda }.provide();
 }
 
 /// Becomes the program with libtorch, or says why it cannot.

@@ -16,7 +16,7 @@
 //! those of [`Exact`] but not equal. [`Machine`] makes what a run's profile asks for.
 //!
 //! `unsafe` is allowed in `kernel`, in `gpu::opencl` and `gpu::cuda`, which call the drivers of devices, and in
-//! `torch::library`, which calls three C functions of our own around libtorch.
+//! `torch::library`, which calls a few C functions of our own around libtorch.
 
 mod albert;
 mod attention;
@@ -53,14 +53,14 @@ mod turns;
 mod vectors;
 mod workers;
 
-pub use backend::{Backend, Device, DeviceChoice, Libtorch, OpenResult, Precision};
+pub use backend::{Backend, Closeness, Device, DeviceChoice, Libtorch, OpenResult, Precision, TorchSetting};
 pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};
 pub use exact::{Exact, Reader};
 pub use gpu::{Found, Gpu, Times};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};
-pub use memory::{buffers, torch_buffers};
+pub use memory::{buffers, graphics_buffers, torch_buffers};
 pub use path::{Path, paths};
 pub use sketch::row;
 pub use sums::{add_leaf, copy_leaf};

@@ -9,7 +9,9 @@ use std::str::FromStr;
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
-use crate::backend::{BUILD, Backend, Device, DeviceChoice, Precision, has_cuda, has_libtorch, libtorch};
+use crate::backend::{
+    BUILD, Backend, Device, DeviceChoice, Precision, TorchSetting, has_cuda, has_libtorch, libtorch,
+};
 use crate::devices;
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
@@ -173,7 +175,7 @@ impl Machine {
                 Err(_) => Ok(Box::new(self.exact()?)),
             },
             Choice::Tch(device, precision) => {
-                libtorch(device.unwrap_or_else(first_device), precision, self.threads, self.path)
+                libtorch(self.torch(device.unwrap_or_else(first_device), precision))
             }
         }
     }
@@ -182,24 +184,24 @@ impl Machine {
     /// agree with the first one.
     ///
     /// In `exact` that is the processor instead of a device, or else another kernel path. Within tolerance it is the other
-    /// library where the profile allows both, else libtorch on the processor instead of the graphics processor, or on another
-    /// number of threads.
+    /// library where the profile allows both, else libtorch on the same device in another order: on another number of threads,
+    /// or, where these change nothing, with a leaf's windows one by one (a leaf of one window is computed the same way again).
+    /// The processor gives no opinion of a graphics processor's leaves: in bf16 they may be further apart than a run's
+    /// tolerance, which was measured on devices of its members.
     ///
     /// # Errors
     /// As [`Machine::leaves`].
     pub fn second(&self, manifest: &Manifest) -> Result<Box<dyn Backend>, Misuse> {
         let profile = manifest.profile;
-        let on_processor = |precision, threads| libtorch(Device::Cpu, precision, threads, self.path);
         match (self.choose(profile)?, Precision::of(profile)) {
             (Choice::Gpu(_) | Choice::Either, _) if self.is_on_device(manifest)? => {
                 Ok(Box::new(self.exact()?))
             }
             (Choice::Tch(_, Precision::F32), _) => Ok(Box::new(self.exact()?)),
-            (Choice::Tch(device, precision), _) if device.unwrap_or_else(first_device) != Device::Cpu => {
-                on_processor(precision, self.threads)
+            (Choice::Tch(device, precision), _) => {
+                libtorch(self.torch(device.unwrap_or_else(first_device), precision).differently())
             }
-            (Choice::Tch(_, precision), _) => on_processor(precision, if self.threads > 1 { 1 } else { 2 }),
-            (_, Some(precision)) if has_libtorch() => on_processor(precision, self.threads),
+            (_, Some(precision)) if has_libtorch() => libtorch(self.torch(Device::Cpu, precision)),
             // On a processor that has one path only, the same path computes again.
             _ => {
                 let first = self.path.unwrap_or_else(Path::detect);
@@ -207,6 +209,11 @@ impl Machine {
                 Ok(Box::new(Exact::new(self.threads, path)?))
             }
         }
+    }
+
+    /// Libtorch as this machine has it.
+    fn torch(&self, device: Device, precision: Precision) -> TorchSetting {
+        TorchSetting { device, precision, threads: self.threads, path: self.path, apart: false }
     }
 
     /// The arithmetic for everything but leaves, in defined bits.
@@ -226,6 +233,16 @@ impl Machine {
                 torch_buffers(model, training, device.unwrap_or_else(first_device), precision)
             }
             _ => buffers(model, training, self.threads),
+        }
+    }
+}
+
+impl TorchSetting {
+    /// Other sums of the same leaves on the same device.
+    fn differently(self) -> Self {
+        match self.device {
+            Device::Cpu => Self { threads: if self.threads > 1 { 1 } else { 2 }, ..self },
+            Device::Cuda(_) => Self { apart: true, ..self },
         }
     }
 }
@@ -259,6 +276,7 @@ impl fmt::Display for Library {
 #[cfg(test)]
 mod tests {
     use muster_core::ids::MemberId;
+    use muster_core::lock::lock;
     use muster_core::manifest::fixture::{mixture, tiny};
 
     use super::*;
@@ -363,6 +381,7 @@ mod tests {
         if devices::devices().is_empty() {
             return;
         }
+        let _one = lock(&crate::gpu::tests::ONE);
         let first = device.leaves(Profile::Exact).unwrap();
         assert_ne!(first.describe(), second.describe());
         // The processor computes both where the device cannot.
@@ -371,6 +390,19 @@ mod tests {
         assert!(device.is_exact(&experts).unwrap() && device.reason(&experts).contains("only the processor"));
         let second = device.second(&experts).unwrap();
         assert!(paths().len() == 1 || second.describe() != device.exact().unwrap().describe());
+    }
+
+    /// A run may be calibrated on graphics processors alone.
+    #[test]
+    fn a_second_opinion_comes_from_the_same_device() {
+        for device in [Device::Cpu, Device::Cuda(1)] {
+            for threads in [1, 4] {
+                let first = Machine::new(threads, None).torch(device, Precision::Bf16);
+                let second = first.differently();
+                assert_eq!(second.device, device);
+                assert_ne!((second.threads, second.apart), (first.threads, first.apart), "{device}");
+            }
+        }
     }
 
     #[test]

@@ -43,24 +43,27 @@ const LIBTORCH: u64 = 200 << 20;
 ///
 /// Saturates: the sizes may come from a stranger's manifest.
 pub fn torch_buffers(model: &Model, training: &Training, device: Device, precision: Precision) -> u64 {
-    let parameters = WideCount::from(model.parameters());
-    let sizes = Sizes::of(model);
-    let kept = match device {
-        Device::Cuda(_) => 0,
-        Device::Cpu => {
-            let layers = if training.recompute { 1 } else { sizes.layers };
-            // Logits, of one window at a time where little is to be kept.
-            let heads = if training.recompute { 1 } else { WideCount::from(training.leaf_windows) };
-            let streams = if training.recompute { 4 * (sizes.layers + 1) * sizes.width } else { 0 };
-            let (layer, matrices, head) = sizes.autograd(precision);
-            4 * parameters
-                + matrices
-                + WideCount::from(training.leaf_windows) * sizes.tokens * (layers * layer + streams)
-                + heads * head
-        }
+    let vector = 4 * WideCount::from(model.parameters());
+    // Two gradients and the parameters.
+    let vectors = match device {
+        // Libtorch hands out memory that such a device reaches in powers of two.
+        Device::Cuda(_) => 3 * vector.next_power_of_two(),
+        Device::Cpu => 3 * vector + Sizes::of(model).differentiated(training, precision),
     };
-    // Two gradients and the parameters, of four bytes each.
-    u64::try_from(12 * parameters + kept).unwrap_or(u64::MAX).saturating_add(LIBTORCH)
+    u64::try_from(vectors).unwrap_or(u64::MAX).saturating_add(LIBTORCH)
+}
+
+/// What a graphics processor's libraries take for themselves, and what lies idle between vectors.
+const IDLE: u64 = 512 << 20;
+
+/// Bytes of a graphics processor's own memory that computing leaves there takes, about: the parameters, two gradients, one
+/// of which is copied to main memory, and what autograd keeps.
+///
+/// Saturates: the sizes may come from a stranger's manifest.
+pub fn graphics_buffers(model: &Model, training: &Training, precision: Precision) -> u64 {
+    let vectors = 12 * WideCount::from(model.parameters());
+    let kept = Sizes::of(model).differentiated(training, precision);
+    u64::try_from(vectors + kept).unwrap_or(u64::MAX).saturating_add(IDLE)
 }
 
 /// Wide enough for products of all sizes that a manifest may name.
@@ -149,6 +152,20 @@ impl Sizes {
         let gradients = tokens * (5 * width + hidden + narrow) + tokens * width.max(hidden) + parameters;
         let matrices = 4 * width * width + 2 * width * hidden + 2 * narrow * width + vocabulary * narrow;
         (kept * layer + stream + head + gradients, matrices, 0)
+    }
+
+    /// Bytes that libtorch takes where it differentiates: gradients by tensor, and what autograd keeps of all windows at once.
+    fn differentiated(&self, training: &Training, precision: Precision) -> WideCount {
+        let windows = WideCount::from(training.leaf_windows);
+        let layers = if training.recompute { 1 } else { self.layers };
+        // Logits, of one window at a time where little is to be kept.
+        let heads = if training.recompute { 1 } else { windows };
+        let streams = if training.recompute { 4 * (self.layers + 1) * self.width } else { 0 };
+        let (layer, matrices, head) = self.autograd(precision);
+        4 * WideCount::from(self.model.parameters())
+            + matrices
+            + windows * self.tokens * (layers * layer + streams)
+            + heads * head
     }
 
     /// Bytes that autograd keeps of one token and layer, of matrices, and of one window after the last layer.

@@ -10,6 +10,8 @@ use muster_core::ids::{Digest, Leaf, hex};
 use muster_core::manifest::{Albert, Decoder, Family, Method, Mixture, Model, Optimiser, Schedule};
 use muster_core::state::{LeafJob, State, Update, integer_bytes, real_bytes};
 
+#[cfg(feature = "tch")]
+use crate::backend::Closeness;
 use crate::initial;
 use crate::leaf::{Batch, Engine, Setting};
 use crate::optimiser::{Rules, apply};
@@ -107,12 +109,13 @@ fn digest(
     Ok(hasher.value(&loss.to_bits()).finish())
 }
 
-/// Compares the gradients of the families that libtorch computes with those that have defined bits. `distance` gives how far a gradient is from
-/// the right one, and how far rounding takes it at most.
+/// Compares the gradients of the families that libtorch computes with those that have defined bits; gives the largest
+/// distance. `distance` gives how far a gradient is from the right one, and how far rounding takes it at most.
 #[cfg(feature = "tch")]
 pub(crate) fn compare(
     mut distance: impl FnMut(Setting<'_>, &[f32], Batch<'_>) -> (f64, f64),
-) -> Result<(), Misuse> {
+) -> Result<Closeness, Misuse> {
+    let mut closeness = Closeness { distance: 0.0, limit: f64::INFINITY };
     // Mixtures have defined bits only.
     for family in [decoder()?, albert()] {
         let model = model(family)?;
@@ -128,8 +131,9 @@ pub(crate) fn compare(
                  ones, more than the {limit:.0e} that rounding explains: this device or library computes wrongly"
             )));
         }
+        closeness = Closeness { distance: closeness.distance.max(distance), limit };
     }
-    Ok(())
+    Ok(closeness)
 }
 
 fn decoder() -> Result<Family, Misuse> {

@@ -11,6 +11,7 @@ mod albert;
 mod decoder;
 mod library;
 mod network;
+mod transfer;
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,14 +25,19 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
-use crate::backend::{Backend, Device, Libtorch, OpenResult, Precision};
+use crate::backend::{Backend, Closeness, Device, Libtorch, OpenResult, Precision, TorchSetting};
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
+use crate::memory::graphics_buffers;
 use crate::plan::{FamilyPlan, NetworkPlan};
 use crate::{Exact, LeafTimes, Path, self_test};
-use library::{check_version, load_cuda, settle, values};
+use library::{check_version, free_memory, load_cuda, settle};
 use muster_core::ieee::require_ieee;
 use network::{Extent, Network, ParameterTensors, backward, backward_recomputing};
+use transfer::{Gradient, Parameters};
+
+/// What NVIDIA's libraries obey before anybody else. Where it is set, no profile is known to be what is computed.
+const OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
 /// Leaves in libtorch, everything else in defined bits. One leaf at a time in a process, whoever asks.
 ///
@@ -41,19 +47,23 @@ use network::{Extent, Network, ParameterTensors, backward, backward_recomputing}
 pub struct Torch {
     differentiator: Differentiator,
     exact: Exact,
-    /// Flat gradients on the processor, to be written again: one goes on the grid while another is computed.
-    gradients: Vec<Tensor>,
+    /// Flat gradients, to be written again: one goes on the grid while another is computed.
+    gradients: Vec<Gradient>,
     spent: LeafTimes,
+    /// Of the self-test, once it has passed.
+    closeness: Option<Closeness>,
 }
 
 /// A leaf, its gradient, its mean loss, and how long they took.
-type Differentiated<'a> = (LeafTask<'a>, Tensor, f64, Duration);
+type Differentiated<'a> = (LeafTask<'a>, Gradient, f64, Duration);
 
 impl Torch {
     /// Provides libtorch to all of this program.
     pub fn provide() {
-        let open = |device, precision, threads, path| -> OpenResult {
-            Ok(Box::new(Self::new(device, precision, threads, path)?))
+        let open = |setting: TorchSetting| -> OpenResult {
+            let TorchSetting { device, precision, threads, path, apart } = setting;
+            let torch = Self::new(device, precision, threads, path)?;
+            Ok(Box::new(if apart { torch.apart() } else { torch }))
         };
         let has_cuda = || load_cuda().is_ok() && Cuda::is_available() && Cuda::device_count() > 0;
         Libtorch { open, has_cuda }.provide();
@@ -63,8 +73,8 @@ impl Torch {
     /// fastest one what has defined bits.
     ///
     /// # Errors
-    /// [`Misuse`] with the remedy when libtorch is another version, or has no such device; when the processor lacks the
-    /// path.
+    /// [`Misuse`] with the remedy when libtorch is another version, has no such device, or is told by the environment how
+    /// to round there; when the processor lacks the path.
     pub fn new(
         device: Device,
         precision: Precision,
@@ -78,6 +88,12 @@ impl Torch {
             Device::Cpu => tch::Device::Cpu,
             Device::Cuda(number) => {
                 cuda?;
+                if std::env::var_os(OVERRIDE).is_some() {
+                    return Err(Misuse(format!(
+                        "{OVERRIDE} is set, which rounds products on graphics processors otherwise than a run's profile \
+                         says: unset it"
+                    )));
+                }
                 let count = if Cuda::is_available() { Cuda::device_count() } else { 0 };
                 if number as i64 >= count {
                     return Err(Misuse(format!(
@@ -89,9 +105,30 @@ impl Torch {
             }
         };
         let exact = Exact::new(threads, path)?;
-        let differentiator =
-            Differentiator { named: device, device: at, precision, threads: exact.threads(), plan: None };
-        Ok(Self { differentiator, exact, gradients: Vec::new(), spent: LeafTimes::default() })
+        let differentiator = Differentiator {
+            named: device,
+            device: at,
+            precision,
+            threads: exact.threads(),
+            apart: false,
+            plan: None,
+            parameters: Parameters::new(at, exact.threads()),
+        };
+        Ok(Self {
+            differentiator,
+            exact,
+            gradients: Vec::new(),
+            spent: LeafTimes::default(),
+            closeness: None,
+        })
+    }
+
+    /// The same with a leaf's windows one by one, whose gradients are added up: products of other sizes, for which
+    /// libtorch has other kernels, and another order of sums.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.differentiator.apart = true;
+        self
     }
 
     /// How far a gradient is from the one with defined bits, relative to its length; how far rounding takes it at most.
@@ -104,7 +141,7 @@ impl Torch {
         self.differentiate(setting, parameters, batch);
         let right = self.exact.engine.gradient(setting, parameters, batch);
         let [mut error, mut length] = [0.0; 2];
-        for (found, right) in self.gradients.first().map_or(&[][..], values).iter().zip(right) {
+        for (found, right) in self.gradients.first_mut().map_or(&[][..], Gradient::values).iter().zip(right) {
             error += (f64::from(*found) - f64::from(*right)).powi(2);
             length += f64::from(*right).powi(2);
         }
@@ -118,9 +155,10 @@ impl Torch {
 
     /// Computes a gradient into the first vector and returns the mean loss.
     fn differentiate(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> f64 {
-        let mut gradient = self.gradients.pop().unwrap_or_else(|| self.differentiator.vector(0));
-        let flat = self.differentiator.upload(parameters);
+        let mut gradient = self.gradients.pop().unwrap_or_else(|| Gradient::new(self.differentiator.device));
+        let flat = self.differentiator.parameters.of(parameters);
         let loss = self.differentiator.differentiate(setting, &flat, batch, &mut gradient);
+        gradient.values();
         self.gradients.insert(0, gradient);
         loss
     }
@@ -132,36 +170,24 @@ struct Differentiator {
     device: tch::Device,
     precision: Precision,
     threads: usize,
+    /// Whether it takes windows one by one.
+    apart: bool,
     plan: Option<NetworkPlan>,
+    parameters: Parameters,
 }
 
 impl Differentiator {
-    /// Parameters where they are computed with.
-    fn upload(&self, parameters: &[f32]) -> Tensor {
-        Tensor::from_slice(parameters).to_device(self.device)
-    }
-
-    /// A flat vector on the processor that gradients are written to; where they come from a graphics processor, in
-    /// memory that it writes by itself.
-    fn vector(&self, length: usize) -> Tensor {
-        let vector = Tensor::zeros([length as i64], (Kind::Float, tch::Device::Cpu));
-        if length > 0 && self.device.is_cuda() { vector.pin_memory(self.device) } else { vector }
-    }
-
-    /// Writes the gradient of the mean loss and returns that loss; NaN and zeros without windows.
+    /// Writes the gradient of the mean loss, which may arrive later, and returns that loss; NaN and zeros without windows.
     fn differentiate(
         &mut self,
         setting: Setting<'_>,
         flat: &Tensor,
         batch: Batch<'_>,
-        gradient: &mut Tensor,
+        gradient: &mut Gradient,
     ) -> f64 {
         require_ieee();
-        if gradient.numel() != flat.numel() {
-            *gradient = self.vector(flat.numel());
-        }
         if batch.windows.is_empty() {
-            let _ = gradient.zero_();
+            gradient.clear(flat.numel());
             return f64::NAN;
         }
         // Libtorch's settings are the process's: nobody else computes with it before this leaf is done.
@@ -171,18 +197,18 @@ impl Differentiator {
         let plan = plan.unwrap_or_else(|| NetworkPlan::new(setting.model));
         check(&plan, batch.windows);
         let weights = ParameterTensors::new(&plan, flat, products);
-        let windows = batch.windows.len();
-        let extent = Extent { layers: plan.layers, windows, predicted: windows * plan.predicted };
-        let back = if setting.recompute { backward_recomputing } else { backward };
-        let network: Box<dyn Network + '_> = match &plan.network {
-            FamilyPlan::Decoder(ranges) => {
-                Box::new(decoder::TorchDecoder::new(&plan, ranges, &weights, batch))
-            }
-            FamilyPlan::Albert(_) => Box::new(albert::TorchAlbert::new(&plan, &weights, batch)),
-        };
-        let loss = back(&*network, extent);
-        drop(network);
-        no_grad(|| weights.gradient(&plan, gradient));
+        // In `apart`, the gradients of windows add up in the parts, as their shares of the mean loss do.
+        let together = if self.apart { 1 } else { batch.windows.len() };
+        let groups = (0..).step_by(together).zip(batch.windows.chunks(together));
+        let losses = groups.map(|(first, windows)| {
+            let predicted = batch.windows.len() * plan.predicted;
+            let extent = Extent { layers: plan.layers, windows: windows.len(), predicted };
+            let back = if setting.recompute { backward_recomputing } else { backward };
+            back(&*network(&plan, &weights, Batch { windows, ..batch }, first), extent)
+        });
+        let loss = losses.sum();
+        no_grad(|| weights.gradient(&plan, gradient.collect(flat.numel())));
+        gradient.send();
         self.plan = Some(plan);
         // The library shares this thread: what follows signs bits.
         require_ieee();
@@ -190,12 +216,12 @@ impl Differentiator {
     }
 
     /// Differentiates leaves as long as there are some and somebody takes them. The parameters of neighbouring leaves
-    /// of one state are copied to the device once.
+    /// of one state are compared with those on the device once.
     fn feed<'a>(
         &mut self,
         manifest: &Manifest,
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
-        spare: &Receiver<Tensor>,
+        spare: &Receiver<Gradient>,
         done: Sender<Differentiated<'a>>,
     ) {
         let mut uploaded: Option<(&'a State, Tensor)> = None;
@@ -205,7 +231,7 @@ impl Differentiator {
             let begun = Instant::now();
             // Both are borrowed until the last leaf is taken: the same address is the same state.
             let kept = uploaded.take().filter(|(state, _)| std::ptr::eq(*state, task.state));
-            let flat = kept.map_or_else(|| self.upload(&task.state.parameters), |(_, flat)| flat);
+            let flat = kept.map_or_else(|| self.parameters.of(&task.state.parameters), |(_, flat)| flat);
             let loss = self.differentiate(Setting::of(manifest), &flat, batch(&task.job()), &mut gradient);
             uploaded = Some((task.state, flat));
             if done.send((task, gradient, loss, begun.elapsed())).is_err() {
@@ -215,10 +241,23 @@ impl Differentiator {
     }
 }
 
+/// The network of a model over some windows of a leaf; `first` is the number of the first one in the leaf.
+fn network<'a>(
+    plan: &'a NetworkPlan,
+    weights: &'a ParameterTensors,
+    batch: Batch<'_>,
+    first: u32,
+) -> Box<dyn Network + 'a> {
+    match &plan.network {
+        FamilyPlan::Decoder(ranges) => Box::new(decoder::TorchDecoder::new(plan, ranges, weights, batch)),
+        FamilyPlan::Albert(_) => Box::new(albert::TorchAlbert::new(plan, weights, batch, first)),
+    }
+}
+
 impl Backend for Torch {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
-        self.gradients.first().map_or(&[], values)
+        self.gradients.first_mut().map_or(&[], Gradient::values)
     }
 
     fn spent(&self) -> LeafTimes {
@@ -227,12 +266,38 @@ impl Backend for Torch {
 
     fn self_test(&mut self) -> Result<(), Misuse> {
         self.exact.self_test()?;
-        self_test::compare(|setting, parameters, batch| self.distance(setting, parameters, batch))
+        let closeness =
+            self_test::compare(|setting, parameters, batch| self.distance(setting, parameters, batch))?;
+        self.closeness = Some(closeness);
+        Ok(())
+    }
+
+    fn closeness(&self) -> Option<Closeness> {
+        self.closeness
+    }
+
+    fn has_room(&self, manifest: &Manifest) -> Result<(), Misuse> {
+        let Differentiator { named: Device::Cuda(number), precision, .. } = self.differentiator else {
+            return Ok(());
+        };
+        let needed = graphics_buffers(&manifest.model, &manifest.training, precision);
+        match free_memory(number) {
+            Some(free) if free < needed => {
+                let [needed, free] = [needed, free].map(|bytes| bytes as f64 / 1e9);
+                Err(Misuse(format!(
+                    "a leaf takes about {needed:.1} GB of cuda:{number}, of which {free:.1} GB are free: end what else \
+                     computes there, name another device with --device, or take a run with training.recompute or with \
+                     smaller leaves (training.leaf_windows)"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn describe(&self) -> String {
-        let Differentiator { named, precision, threads, .. } = &self.differentiator;
-        format!("libtorch in {precision} on {named}, threads {threads}")
+        let Differentiator { named, precision, threads, apart, .. } = &self.differentiator;
+        let apart = if *apart { ", windows apart" } else { "" };
+        format!("libtorch in {precision} on {named}, threads {threads}{apart}")
     }
 }
 
@@ -246,7 +311,7 @@ impl Arithmetic for Torch {
         let loss = self.differentiate(Setting::of(manifest), &job.state.parameters, batch(job));
         self.spent.gradient += begun.elapsed();
         let differentiated = Instant::now();
-        let gradient = self.gradients.first().map_or(&[][..], values);
+        let gradient = self.gradients.first_mut().map_or(&[][..], Gradient::values);
         let layout = Layout::of(&manifest.model);
         let grid = Grid::new(self.exact.kernels, &layout, job);
         grid.place_all(&mut self.exact.threads, gradient, q);
@@ -261,8 +326,8 @@ impl Arithmetic for Torch {
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
         let layout = Layout::of(&manifest.model);
-        let Self { differentiator, exact, gradients, spent } = self;
-        gradients.resize_with(2, || differentiator.vector(0));
+        let Self { differentiator, exact, gradients, spent, .. } = self;
+        gradients.resize_with(2, || Gradient::new(differentiator.device));
         scope(|scope| {
             let ((give, spare), (done, differentiated)) = (channel(), channel());
             for gradient in gradients.drain(..) {
@@ -272,14 +337,16 @@ impl Arithmetic for Torch {
                 differentiator.feed(manifest, tasks, &spare, done);
                 spare
             });
-            for (mut task, gradient, loss, passed) in differentiated {
+            for (mut task, mut gradient, loss, passed) in differentiated {
+                let arriving = Instant::now();
+                gradient.values();
+                spent.gradient += passed + arriving.elapsed();
                 let begun = Instant::now();
                 let mut q = std::mem::take(&mut task.q);
                 q.resize(layout.parameters(), 0);
                 let grid = Grid::new(exact.kernels, &layout, &task.job());
-                grid.place_all(&mut exact.threads, values(&gradient), &mut q);
+                grid.place_all(&mut exact.threads, gradient.values(), &mut q);
                 let _ = give.send(gradient);
-                spent.gradient += passed;
                 spent.grid += begun.elapsed();
                 take(q, fixed_loss(loss));
             }

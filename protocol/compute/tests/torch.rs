@@ -180,7 +180,54 @@ fn a_leaf_repeats_its_bits_at_one_number_of_threads() {
 #[test]
 fn small_models_pass_the_self_test() {
     for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
-        Torch::new(Device::Cpu, precision, 1, None).unwrap().self_test().unwrap();
+        let torch = || Torch::new(Device::Cpu, precision, 1, None).unwrap();
+        for mut torch in [torch(), torch().apart()] {
+            assert_eq!(torch.closeness(), None);
+            torch.self_test().unwrap();
+            let closeness = torch.closeness().unwrap();
+            println!("{}: {closeness}", torch.describe());
+            assert!(closeness.distance > 0.0 && closeness.distance <= closeness.limit, "{closeness}");
+        }
+    }
+}
+
+/// Windows one by one are other products with the same sum; what an ALBERT masks depends on a window's number.
+#[test]
+fn windows_apart_make_the_same_leaf_but_for_rounding() {
+    for mut manifest in models().into_iter().map(manifest) {
+        let windows = windows(&manifest.model, 3, 5);
+        let layout = Layout::of(&manifest.model);
+        let mut exact = Exact::new(1, None).unwrap();
+        let state = uneven(&mut exact, &manifest, &windows);
+        let torch = || Torch::new(Device::Cpu, Precision::F32, 2, None).unwrap();
+        for recompute in [false, true] {
+            manifest.training.recompute = recompute;
+            let job = LeafJob { state: &state, round_seed: ROUND_SEED, leaf: Leaf(3), windows: &windows };
+            let right = exact.gradient(&manifest, &job).to_vec();
+            let mut apart = torch().apart();
+            let (distance, name) = worst(&layout, apart.gradient(&manifest, &job), &right);
+            assert!(distance <= 1e-5, "{name}, recompute {recompute}: {distance:e}");
+            let [(loss, _), (right, _)] =
+                [&mut apart, &mut torch()].map(|torch| leaf(torch, &manifest, &state, 3, &windows));
+            assert!((loss - right).abs() <= LOSS_ONE / 1_000_000 * 4, "{loss} {right}");
+        }
+    }
+}
+
+/// A state that a round has changed lies where it lay before.
+#[test]
+fn a_changed_state_gives_another_leaf() {
+    let manifest = manifest(model([61, 48, 3, 6, 3, 80, 45], true));
+    let windows = windows(&manifest.model, 3, 5);
+    let mut kept = Torch::new(Device::Cpu, Precision::F32, 2, None).unwrap();
+    let mut state = kept.initial(&manifest, &windows);
+    for change in 0..3 {
+        let mut fresh = Torch::new(Device::Cpu, Precision::F32, 2, None).unwrap();
+        let right = leaf(&mut fresh, &manifest, &state, 3, &windows);
+        for _ in 0..2 {
+            assert!(leaf(&mut kept, &manifest, &state, 3, &windows) == right, "after {change} changes");
+        }
+        state.parameters[change * 100] += 0.5;
     }
 }
 

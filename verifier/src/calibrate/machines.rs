@@ -58,6 +58,9 @@ impl LeafComputer {
         };
         let mut backend = machine.leaves(profile)?;
         backend.self_test()?;
+        if let Some(closeness) = backend.closeness() {
+            tracing::info!("{device}: {closeness}");
+        }
         let name = match device {
             Device::Cpu => format!("cpu, {threads} threads").replace("1 threads", "1 thread"),
             Device::Cuda(_) => device.to_string(),

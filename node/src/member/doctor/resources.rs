@@ -31,7 +31,10 @@ pub fn arithmetic(machine: &Machine, profile: Profile) -> Finding {
 
 fn tested(mut backend: Box<dyn muster_compute::Backend>) -> Finding {
     match backend.self_test() {
-        Ok(()) => Finding::good("arithmetic", format!("{}: all known answers", backend.describe())),
+        Ok(()) => {
+            let close = backend.closeness().map(|closeness| format!("; {closeness}")).unwrap_or_default();
+            Finding::good("arithmetic", format!("{}: all known answers{close}", backend.describe()))
+        }
         Err(Misuse(why)) => {
             let remedy = "do not take part with it. Test the memory (memtest86+), take back any overclocking, and see whether \
                           --kernel portable gives the known answers";

@@ -93,7 +93,11 @@ pub(super) async fn prepare(
         let mut arithmetic = machine.leaves(manifest.profile)?;
         // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
+        arithmetic.has_room(&manifest)?;
         tracing::info!("leaves are computed by {}{}", arithmetic.describe(), machine.reason(&manifest));
+        if let Some(closeness) = arithmetic.closeness() {
+            tracing::info!("self-test: {closeness}");
+        }
         let Machine { threads, path, .. } = machine;
         Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
     });

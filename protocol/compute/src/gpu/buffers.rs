@@ -4,8 +4,9 @@ use super::driver::{Driver, Fault, Memory, Outcome, Place};
 use crate::decoder::ranges::DecoderRanges;
 use crate::plan::{FamilyPlan, NetworkPlan};
 
-/// Of a device's memory, what is left to others and to the library, in per cent.
-const LEFT: u64 = 15;
+/// Parts of a device's memory that are asked for, in per cent: a little is left to the library, and more where other programs
+/// have it.
+const PARTS: [u64; 4] = [85, 42, 21, 10];
 
 /// Windows that are on the device at a time, and layers whose activations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,10 @@ pub(super) struct Buffers {
     pub inputs: Place,
     pub order: [Place; 3],
     pub embedded: Place,
+    /// Of the whole leaf: what follows each token, and the parts of its loss.
     pub targets: Place,
+    pub sums: Place,
+    pub chosen: Place,
     pub residual: Vec<Place>,
     pub layers: Vec<Activations>,
     pub normed: Place,
@@ -51,8 +55,10 @@ pub(super) struct Buffers {
     pub last_normed: Place,
     pub last_scales: Place,
     pub logits: Place,
-    pub sums: Place,
-    pub chosen: Place,
+    /// Gradients of the stream, beside `embedded`.
+    pub streams: [Place; 2],
+    /// Input of the feed-forward's matrices, in the backward pass.
+    pub feed_normed: Place,
     pub d_normed: Place,
     pub d_joint: Place,
     pub d_mixed: Place,
@@ -62,7 +68,6 @@ pub(super) struct Buffers {
 
 /// Values of each kind that a window takes.
 struct Sizes {
-    tokens: usize,
     /// Of one layer, kept.
     layer: [usize; 8],
     /// Of what is there once.
@@ -80,27 +85,28 @@ impl Sizes {
         let layer =
             [rows(1), rows(joint), scores, rows(width), rows(width), rows(1), rows(2 * hidden), rows(hidden)];
         let once = [
-            rows(1),
             rows(width),
             rows(hidden),
             rows(width),
             rows(1),
             rows(plan.vocabulary),
-            rows(1),
-            rows(1),
+            rows(width),
+            rows(width),
+            rows(width),
             rows(width),
             rows(joint),
             rows(width),
             rows(2 * hidden),
             scores,
         ];
-        Self { tokens, layer, once, streams: plan.layers + 1, stream: rows(width) }
+        Self { layer, once, streams: plan.layers + 1, stream: rows(width) }
     }
 
     /// Bytes of a window with so many layers kept.
     fn window(&self, kept: usize) -> u64 {
-        let values =
-            kept * self.layer.iter().sum::<usize>() + self.once.iter().sum::<usize>() + self.streams * self.stream;
+        let values = kept * self.layer.iter().sum::<usize>()
+            + self.once.iter().sum::<usize>()
+            + self.streams * self.stream;
         4 * values as u64
     }
 
@@ -114,17 +120,17 @@ impl Buffers {
     /// Bytes that stay, whatever is on the device: parameters, gradient, integers, and what the embedding waits for.
     fn fixed(plan: &NetworkPlan, windows: usize) -> u64 {
         let rows = windows * plan.tokens;
-        4 * (3 * plan.layout.parameters() + rows * (plan.width + 2) + 2 * plan.vocabulary) as u64
+        4 * (3 * plan.layout.parameters() + rows * (plan.width + 5) + 2 * plan.vocabulary) as u64
     }
 
-    /// How many of a leaf's windows fit at a time.
+    /// How many of a leaf's windows fit at a time, in so many per cent of the memory.
     ///
     /// # Errors
     /// [`Fault`] with what is needed and what there is, where not even one does.
-    pub(super) fn portion(driver: &dyn Driver, plan: &NetworkPlan, windows: usize) -> Outcome<Portion> {
+    fn portion(driver: &dyn Driver, plan: &NetworkPlan, windows: usize, part: u64) -> Outcome<Portion> {
         let FamilyPlan::Decoder(ranges) = &plan.network else { return Err(Fault("only decoders".into())) };
         let (description, sizes) = (driver.description(), Sizes::of(plan, ranges));
-        let usable = description.memory / 100 * (100 - LEFT);
+        let usable = description.memory / 100 * part;
         let fixed = Self::fixed(plan, windows);
         for kept in [plan.layers, 1] {
             let fit = usable.saturating_sub(fixed) / sizes.window(kept).max(1);
@@ -143,9 +149,26 @@ impl Buffers {
         )))
     }
 
-    /// Takes the memory. What was taken is given back where not all of it is there.
+    /// Takes the memory: less of it, for fewer windows at a time, where not all is free.
+    ///
+    /// # Errors
+    /// [`Fault`] with what is needed and what there is, where not even one window fits.
     pub(super) fn take(driver: &mut dyn Driver, plan: &NetworkPlan, windows: usize) -> Outcome<Self> {
-        let portion = Self::portion(driver, plan, windows)?;
+        let mut last = Fault("it has no memory".into());
+        for part in PARTS {
+            match Self::take_part(driver, plan, windows, part) {
+                Ok(buffers) => return Ok(buffers),
+                // What was refused first says most.
+                Err(fault) if part == PARTS[0] => last = fault,
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    /// What was taken is given back where not all of it is there.
+    fn take_part(driver: &mut dyn Driver, plan: &NetworkPlan, windows: usize, part: u64) -> Outcome<Self> {
+        let portion = Self::portion(driver, plan, windows, part)?;
         let FamilyPlan::Decoder(ranges) = &plan.network else { return Err(Fault("only decoders".into())) };
         let mut taking = Taking { driver, taken: Vec::new() };
         let made = Self::make(&mut taking, plan, ranges, (portion, windows));
@@ -172,13 +195,36 @@ impl Buffers {
         let mut of_window = |values: usize| taking.place(portion.windows * values);
         let mut layers = Vec::new();
         for _ in 0..portion.kept {
-            let [scales, joint, probabilities, mixed, middle, feed_scales, gate_up, sigmoid] = all(sizes.layer, &mut of_window)?;
-            layers.push(Activations { scales, joint, probabilities, mixed, middle, feed_scales, gate_up, sigmoid });
+            let [scales, joint, probabilities, mixed, middle, feed_scales, gate_up, sigmoid] =
+                all(sizes.layer, &mut of_window)?;
+            layers.push(Activations {
+                scales,
+                joint,
+                probabilities,
+                mixed,
+                middle,
+                feed_scales,
+                gate_up,
+                sigmoid,
+            });
         }
         let residual = (0..sizes.streams).map(|_| of_window(sizes.stream)).collect::<Outcome<_>>()?;
         let once = all(sizes.once, &mut of_window)?;
-        let [targets, normed, product, last_normed, last_scales, logits, sums, chosen, d_normed, d_joint, d_mixed, d_gate_up, d_scores] =
-            once;
+        let [
+            normed,
+            product,
+            last_normed,
+            last_scales,
+            logits,
+            first,
+            second,
+            feed_normed,
+            d_normed,
+            d_joint,
+            d_mixed,
+            d_gate_up,
+            d_scores,
+        ] = once;
         Ok(Self {
             taken: Vec::new(),
             portion,
@@ -191,7 +237,9 @@ impl Buffers {
             inputs: taking.place(rows)?,
             order: [taking.place(rows)?, taking.place(plan.vocabulary + 1)?, taking.place(plan.vocabulary)?],
             embedded: taking.place(rows * plan.width)?,
-            targets,
+            targets: taking.place(rows)?,
+            sums: taking.place(rows)?,
+            chosen: taking.place(rows)?,
             residual,
             layers,
             normed,
@@ -199,8 +247,8 @@ impl Buffers {
             last_normed,
             last_scales,
             logits,
-            sums,
-            chosen,
+            streams: [first, second],
+            feed_normed,
             d_normed,
             d_joint,
             d_mixed,

@@ -8,6 +8,7 @@
 #define ITEM ((int)threadIdx.x)
 #define SYNC __syncthreads()
 #define UNROLL _Pragma("unroll")
+#define FOUR(x) make_float4(x, x, x, x)
 #define DIVIDE(a, b) __fdiv_rn(a, b)
 #define ROOT(a) __fsqrt_rn(a)
 #define FUNCTION static __device__ __forceinline__

@@ -9,7 +9,9 @@ use std::ffi::{CString, c_void};
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 
-use super::driver::{Argument, Description, Driver, Fault, ITEMS, Memory, Outcome, Place, names, source};
+use super::driver::{
+    Argument, Description, Driver, Fault, ITEMS, Memory, Outcome, Place, Slot, names, source,
+};
 
 pub(super) struct Cuda {
     device: sys::CUdevice,
@@ -19,7 +21,39 @@ pub(super) struct Cuda {
     kernels: BTreeMap<&'static str, sys::CUfunction>,
     /// Where each begins, and its bytes; 0 where it was released.
     memory: Vec<(sys::CUdeviceptr, usize)>,
+    /// Where copies to the host arrive, by slot.
+    hosts: [Option<Host>; 2],
     description: Description,
+}
+
+/// Memory of the host that a device writes by itself.
+struct Host {
+    event: sys::CUevent,
+    on_its_way: usize,
+    start: *mut u8,
+    length: usize,
+}
+
+impl Host {
+    fn take(bytes: usize) -> Outcome<Self> {
+        let event =
+            at("making an event", result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING))?;
+        // SAFETY: what it holds is not read before it is written.
+        let start =
+            at(&format!("taking {bytes} bytes of the host"), unsafe { result::malloc_host(bytes, 0) })?;
+        Ok(Self { event, on_its_way: 0, start: start.cast(), length: bytes })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // SAFETY: both were made by `take`; what cannot be given back goes with the process.
+        unsafe {
+            let _ = result::event::synchronize(self.event);
+            let _ = result::event::destroy(self.event);
+            let _ = result::free_host(self.start.cast());
+        }
+    }
 }
 
 // SAFETY: every call makes the context that of its thread; whoever calls has this value exclusively.
@@ -36,7 +70,9 @@ pub(super) fn devices() -> Vec<(Description, i32)> {
     if !is_there() || result::init().is_err() {
         return Vec::new();
     }
-    (0..result::device::get_count().unwrap_or(0)).filter_map(|number| Some((describe(number)?, number))).collect()
+    (0..result::device::get_count().unwrap_or(0))
+        .filter_map(|number| Some((describe(number)?, number)))
+        .collect()
 }
 
 fn describe(number: i32) -> Option<Description> {
@@ -93,14 +129,24 @@ impl Cuda {
         unsafe {
             let context = at("making a context", result::primary_ctx::retain(device))?;
             at("taking the context", result::ctx::set_current(context))?;
-            let stream = at("making a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+            let stream =
+                at("making a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
             let module = at("loading the kernels", result::module::load_data(image.as_ptr().cast()))?;
             let mut kernels = BTreeMap::new();
             for name in names(true) {
                 let own = CString::new(name).map_err(|error| Fault::new(name, error))?;
                 kernels.insert(name, at(name, result::module::get_function(module, own))?);
             }
-            Ok(Self { device, context, stream, module, kernels, memory: Vec::new(), description })
+            Ok(Self {
+                device,
+                context,
+                stream,
+                module,
+                kernels,
+                memory: Vec::new(),
+                hosts: [None, None],
+                description,
+            })
         }
     }
 
@@ -113,7 +159,9 @@ impl Cuda {
     /// The address of a place with so many bytes after it.
     fn address(&self, place: Place, bytes: usize) -> Outcome<sys::CUdeviceptr> {
         match self.memory.get(place.memory.0) {
-            Some((start, length)) if *start != 0 && 4 * place.first + bytes <= *length => Ok(start + 4 * place.first as u64),
+            Some((start, length)) if *start != 0 && 4 * place.first + bytes <= *length => {
+                Ok(start + 4 * place.first as u64)
+            }
             _ => Err(Fault(format!("{bytes} bytes at {place:?} are no memory of it"))),
         }
     }
@@ -128,7 +176,8 @@ impl Driver for Cuda {
         self.enter()?;
         let bytes = bytes.max(4);
         // SAFETY: what it holds is not read before it is written.
-        let start = at(&format!("taking {bytes} bytes of its memory"), unsafe { result::malloc_sync(bytes) })?;
+        let start =
+            at(&format!("taking {bytes} bytes of its memory"), unsafe { result::malloc_sync(bytes) })?;
         let free = self.memory.iter().position(|(start, _)| *start == 0);
         let number = free.unwrap_or_else(|| {
             self.memory.push((0, 0));
@@ -170,11 +219,36 @@ impl Driver for Cuda {
         }
     }
 
-    fn copy(&mut self, from: Place, to: Place, values: usize) -> Outcome<()> {
+    fn stage(&mut self, slot: Slot, from: Place, bytes: usize) -> Outcome<()> {
         self.enter()?;
-        let (start, target) = (self.address(from, 4 * values)?, self.address(to, 4 * values)?);
-        // SAFETY: both within their memory.
-        at("copying within it", unsafe { result::memcpy_dtod_async(target, start, 4 * values, self.stream) })
+        let start = self.address(from, bytes)?;
+        let host = &mut self.hosts[slot as usize];
+        if host.as_ref().is_none_or(|host| host.length < bytes) {
+            *host = None;
+        }
+        let host = match host {
+            Some(host) => host,
+            None => host.insert(Host::take(bytes)?),
+        };
+        host.on_its_way = bytes;
+        // SAFETY: nobody reads or writes these bytes before the event is over.
+        unsafe {
+            let target = std::slice::from_raw_parts_mut(host.start, bytes);
+            at("copying from it", result::memcpy_dtoh_async(target, start, self.stream))?;
+            at("copying from it", result::event::record(host.event, self.stream))
+        }
+    }
+
+    fn staged(&mut self, slot: Slot) -> Outcome<&[u8]> {
+        self.enter()?;
+        let Some(host) = &self.hosts[slot as usize] else {
+            return Err(Fault("nothing is on its way".into()));
+        };
+        // SAFETY: the event lives as long as the host's memory, in which so many bytes were written.
+        unsafe {
+            at("waiting for a copy", result::event::synchronize(host.event))?;
+            Ok(std::slice::from_raw_parts(host.start, host.on_its_way))
+        }
     }
 
     fn clear(&mut self, place: Place, values: usize) -> Outcome<()> {
@@ -189,7 +263,8 @@ impl Driver for Cuda {
             return Ok(());
         }
         self.enter()?;
-        let found = *self.kernels.get(kernel).ok_or_else(|| Fault(format!("no kernel is called {kernel}")))?;
+        let found =
+            *self.kernels.get(kernel).ok_or_else(|| Fault(format!("no kernel is called {kernel}")))?;
         let groups = u32::try_from(groups).map_err(|error| Fault::new(kernel, error))?;
         // Eight bytes for each: a kernel reads as many as its argument has, and this processor has the low ones first.
         let mut values: Vec<u64> = Vec::with_capacity(2 * arguments.len());
@@ -205,7 +280,8 @@ impl Driver for Cuda {
                 }
             }
         }
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|value| (&raw mut *value).cast()).collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter_mut().map(|value| (&raw mut *value).cast()).collect();
         // SAFETY: the kernels' sources and their callers in this module agree on kinds and order, which every kernel's known
         // answers try; each is within its memory.
         let done = unsafe {
@@ -226,6 +302,7 @@ impl Drop for Cuda {
         if self.enter().is_err() {
             return;
         }
+        self.hosts = [None, None];
         // SAFETY: nothing of these is used any more. What cannot be given back goes with the process.
         unsafe {
             let _ = result::stream::synchronize(self.stream);

@@ -2,7 +2,7 @@
 
 use super::buffers::{Activations, Buffers};
 use super::driver::{Outcome, Place};
-use super::queue::{Bound, Heads, Kind, Lying, OfHeads, Queue, Scores, Turn};
+use super::queue::{Bound, Heads, Kind, Lying, OfHeads, Queue, Scores, Turn, Weighing};
 use crate::attention::BLOCK;
 use crate::decoder::ranges::{DecoderRanges, Gain, LayerRanges, Weight};
 use crate::matrix::Matrix;
@@ -58,7 +58,9 @@ impl Pass<'_> {
         self.queue.norm([rows, width], plan.epsilon, false, places)?;
         self.multiply(ranges.head, buffers.last_normed, None, buffers.logits)?;
         if loss {
-            let places = [buffers.targets, buffers.logits, buffers.sums, buffers.chosen];
+            let of_leaf =
+                [buffers.targets, buffers.sums, buffers.chosen].map(|at| at.after(self.first_row()));
+            let places = [of_leaf[0], buffers.logits, of_leaf[1], of_leaf[2]];
             self.queue.cross_entropy([rows, plan.vocabulary], self.share, places)?;
         }
         Ok(())
@@ -68,17 +70,31 @@ impl Pass<'_> {
     pub(super) fn backward(&mut self) -> Outcome<()> {
         let (plan, ranges, buffers) = (self.plan, self.ranges, self.buffers);
         let (rows, width) = (self.rows(), plan.width);
-        let stream = buffers.embedded.after(self.first_row() * width);
+        // Each norm makes the next of three, so that a layer's weights find the gradients of their outputs unchanged. The last
+        // one is that of the embedded rows.
+        let streams =
+            [buffers.embedded.after(self.first_row() * width), buffers.streams[0], buffers.streams[1]];
+        let stream = |norms: usize| streams[(plan.layers + norms) % 3];
         self.multiply_back(ranges.head, buffers.logits, buffers.d_normed)?;
-        self.weigh(ranges.head, buffers.logits, buffers.last_normed)?;
-        self.queue.driver.clear(stream, rows * width)?;
-        self.norm_back(&ranges.last_norm, buffers.residual[plan.layers], buffers.last_scales, stream)?;
-        for number in (0..plan.layers).rev() {
+        self.weigh(&[(ranges.head, buffers.logits, buffers.last_normed)])?;
+        self.queue.driver.clear(stream(0), rows * width)?;
+        let last = buffers.residual[plan.layers];
+        self.norm_back(&ranges.last_norm, [last, buffers.last_scales], [stream(0); 2])?;
+        for (passed, number) in (0..plan.layers).rev().enumerate() {
             if buffers.portion.kept == 1 && number + 1 < plan.layers {
                 self.layer_forward(number, false)?;
             }
-            self.feed_backward(number, stream)?;
-            self.attention_backward(number, stream)?;
+            let own = [0, 1, 2].map(|norms| stream(2 * passed + norms));
+            self.feed_backward(number, [own[0], own[1]])?;
+            self.attention_backward(number, [own[1], own[2]])?;
+            // All of a layer's weights at once: one matrix alone would leave units without work.
+            let (layer, at) = (self.layer(number), &ranges.layers[number]);
+            self.weigh(&[
+                (at.feed.gate_up, buffers.d_gate_up, buffers.feed_normed),
+                (at.joint, buffers.d_joint, buffers.normed),
+                (at.feed.down, own[0], buffers.product),
+                (at.output, own[1], layer.mixed),
+            ])?;
         }
         Ok(())
     }
@@ -86,7 +102,8 @@ impl Pass<'_> {
     fn layer_forward(&mut self, number: usize, output: bool) -> Outcome<()> {
         let (plan, buffers) = (self.plan, self.buffers);
         let at: &LayerRanges = &self.ranges.layers[number];
-        let (rows, width, layer, input) = (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
+        let (rows, width, layer, input) =
+            (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
         let gain = self.parameters(&at.attention_norm.range);
         self.queue.norm([rows, width], plan.epsilon, false, [input, gain, buffers.normed, layer.scales])?;
         self.multiply(at.joint, buffers.normed, None, layer.joint)?;
@@ -95,7 +112,12 @@ impl Pass<'_> {
         // ARITH-41: the chain starts from the stream.
         self.multiply(at.output, layer.mixed, Some(input), layer.middle)?;
         let gain = self.parameters(&at.feed_norm.range);
-        self.queue.norm([rows, width], plan.epsilon, false, [layer.middle, gain, buffers.normed, layer.feed_scales])?;
+        self.queue.norm(
+            [rows, width],
+            plan.epsilon,
+            false,
+            [layer.middle, gain, buffers.normed, layer.feed_scales],
+        )?;
         self.multiply(at.feed.gate_up, buffers.normed, None, layer.gate_up)?;
         self.queue.swiglu([rows, at.feed.hidden], [layer.gate_up, layer.sigmoid, buffers.product])?;
         if output {
@@ -104,42 +126,41 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn feed_backward(&mut self, number: usize, stream: Place) -> Outcome<()> {
+    /// Through the feed-forward; what its weights' gradients are made of stays: the product itself in `product`.
+    fn feed_backward(&mut self, number: usize, streams: [Place; 2]) -> Outcome<()> {
         let (plan, buffers) = (self.plan, self.buffers);
         let at: &LayerRanges = &self.ranges.layers[number];
         let (rows, width, layer) = (self.rows(), plan.width, self.layer(number));
-        self.multiply_back(at.feed.down, stream, buffers.product)?;
+        self.multiply_back(at.feed.down, streams[0], buffers.product)?;
         let places = [layer.gate_up, layer.sigmoid, buffers.product, buffers.d_gate_up];
         self.queue.swiglu_back([rows, at.feed.hidden], places)?;
-        // The product itself is there again.
-        self.weigh(at.feed.down, stream, buffers.product)?;
         self.multiply_back(at.feed.gate_up, buffers.d_gate_up, buffers.d_normed)?;
         let gain = self.parameters(&at.feed_norm.range);
-        self.queue.norm([rows, width], plan.epsilon, true, [layer.middle, gain, buffers.normed, layer.feed_scales])?;
-        self.weigh(at.feed.gate_up, buffers.d_gate_up, buffers.normed)?;
-        self.norm_back(&at.feed_norm, layer.middle, layer.feed_scales, stream)
+        let places = [layer.middle, gain, buffers.feed_normed, layer.feed_scales];
+        self.queue.norm([rows, width], plan.epsilon, true, places)?;
+        self.norm_back(&at.feed_norm, [layer.middle, layer.feed_scales], streams)
     }
 
-    fn attention_backward(&mut self, number: usize, stream: Place) -> Outcome<()> {
+    fn attention_backward(&mut self, number: usize, streams: [Place; 2]) -> Outcome<()> {
         let (plan, buffers) = (self.plan, self.buffers);
         let at: &LayerRanges = &self.ranges.layers[number];
-        let (rows, width, layer, input) = (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
-        self.multiply_back(at.output, stream, buffers.d_mixed)?;
-        self.weigh(at.output, stream, layer.mixed)?;
+        let (rows, width, layer, input) =
+            (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
+        self.multiply_back(at.output, streams[0], buffers.d_mixed)?;
         self.attend_back(layer)?;
         self.rotate(buffers.d_joint, -1.0)?;
         self.multiply_back(at.joint, buffers.d_joint, buffers.d_normed)?;
         let gain = self.parameters(&at.attention_norm.range);
         self.queue.norm([rows, width], plan.epsilon, true, [input, gain, buffers.normed, layer.scales])?;
-        self.weigh(at.joint, buffers.d_joint, buffers.normed)?;
-        self.norm_back(&at.attention_norm, input, layer.scales, stream)
+        self.norm_back(&at.attention_norm, [input, layer.scales], streams)
     }
 
     /// Attention (ARITH-5).
     fn attend(&mut self, layer: Activations) -> Outcome<()> {
         let heads = &self.plan.heads;
         let (tokens, width) = (heads.tokens, heads.width);
-        let (query, keys, values) = (self.queries(layer.joint), self.keys(layer.joint), self.values(layer.joint));
+        let (query, keys, values) =
+            (self.queries(layer.joint), self.keys(layer.joint), self.values(layer.joint));
         let (probabilities, mixed) = (self.scores(layer.probabilities), self.outputs(layer.mixed));
         let of = self.each_head(Bound::Columns);
         self.queue.heads(Kind::Forward, [tokens, tokens, width], [query, keys], probabilities, of)?;
@@ -178,7 +199,14 @@ impl Pass<'_> {
     fn each_head(&self, bound: Bound) -> Heads {
         let heads = &self.plan.heads;
         let bound = if heads.causal { bound } else { Bound::None };
-        Heads { windows: self.windows, count: heads.count, loops: 1, sharing: heads.group, block: BLOCK, bound }
+        Heads {
+            windows: self.windows,
+            count: heads.count,
+            loops: 1,
+            sharing: heads.group,
+            block: BLOCK,
+            bound,
+        }
     }
 
     fn score_rows(&self) -> Scores {
@@ -207,7 +235,10 @@ impl Pass<'_> {
     fn of_joint(&self, joint: Place, column: usize) -> OfHeads {
         let heads = &self.plan.heads;
         let stride = heads.joint_width();
-        OfHeads { lying: Lying { at: joint.after(column), stride }, apart: [heads.tokens * stride, heads.width] }
+        OfHeads {
+            lying: Lying { at: joint.after(column), stride },
+            apart: [heads.tokens * stride, heads.width],
+        }
     }
 
     fn outputs(&self, mixed: Place) -> OfHeads {
@@ -242,7 +273,10 @@ impl Pass<'_> {
     /// x·W, from +0 or from `start`.
     fn multiply(&mut self, weight: Weight, x: Place, start: Option<Place>, out: Place) -> Outcome<()> {
         let Matrix { offset, outputs, inputs } = self.matrix(weight);
-        let factors = [Lying { at: x, stride: inputs }, Lying { at: self.buffers.parameters.after(offset), stride: inputs }];
+        let factors = [
+            Lying { at: x, stride: inputs },
+            Lying { at: self.buffers.parameters.after(offset), stride: inputs },
+        ];
         let out = Lying { at: out, stride: outputs };
         self.queue.product(Kind::Forward, [self.rows(), outputs, inputs], factors, start, out)
     }
@@ -250,26 +284,30 @@ impl Pass<'_> {
     /// d·Wᵀ.
     fn multiply_back(&mut self, weight: Weight, d: Place, out: Place) -> Outcome<()> {
         let Matrix { offset, outputs, inputs } = self.matrix(weight);
-        let factors = [Lying { at: d, stride: outputs }, Lying { at: self.buffers.parameters.after(offset), stride: inputs }];
+        let factors = [
+            Lying { at: d, stride: outputs },
+            Lying { at: self.buffers.parameters.after(offset), stride: inputs },
+        ];
         let out = Lying { at: out, stride: inputs };
         self.queue.product(Kind::Backward, [self.rows(), inputs, outputs], factors, None, out)
     }
 
-    /// ARITH-4: goes on with the chains of the windows before.
-    fn weigh(&mut self, weight: Weight, d: Place, x: Place) -> Outcome<()> {
-        let Matrix { offset, outputs, inputs } = self.matrix(weight);
-        let out = self.buffers.gradient.after(offset);
-        let factors = [Lying { at: d, stride: outputs }, Lying { at: x, stride: inputs }];
-        let start = (self.first > 0).then_some(out);
-        let out = Lying { at: out, stride: inputs };
-        self.queue.product(Kind::Weigh, [outputs, inputs, self.rows()], factors, start, out)
+    /// ARITH-4, of some weights: goes on with the chains of the windows before.
+    fn weigh(&mut self, weights: &[(Weight, Place, Place)]) -> Outcome<()> {
+        let of = |(weight, d_output, input): &(Weight, Place, Place)| {
+            let Matrix { offset, outputs, inputs } = self.matrix(*weight);
+            Weighing { d_output: *d_output, input: *input, outputs, inputs, offset }
+        };
+        let all: Vec<Weighing> = weights.iter().map(of).collect();
+        self.queue.weigh(self.rows(), &all, self.first > 0, self.buffers.gradient)
     }
 
-    /// Back through a norm whose output has the gradient `d_normed`, and the gradient of its gain.
-    fn norm_back(&mut self, gain: &Gain, x: Place, scales: Place, stream: Place) -> Outcome<()> {
+    /// Back through a norm whose output has the gradient `d_normed`, from the stream's gradient to the next, and the gradient
+    /// of its gain.
+    fn norm_back(&mut self, gain: &Gain, [x, scales]: [Place; 2], streams: [Place; 2]) -> Outcome<()> {
         let (buffers, size) = (self.buffers, [self.rows(), self.plan.width]);
         let values = self.parameters(&gain.range);
-        self.queue.norm_back(size, [x, values, scales, buffers.d_normed, stream])?;
+        self.queue.norm_back(size, [x, values, scales, buffers.d_normed], streams)?;
         self.queue.add_rows(size, self.first > 0, buffers.d_normed, buffers.gradient.after(gain.range.start))
     }
 }

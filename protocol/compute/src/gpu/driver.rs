@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Work-items of a group, in every kernel.
-pub(super) const ITEMS: u64 = 256;
+pub(crate) const ITEMS: u64 = 256;
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Description {
 pub(crate) struct Fault(pub String);
 
 impl Fault {
-    pub(super) fn new(what: &str, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(what: &str, why: impl fmt::Display) -> Self {
         Self(format!("{what}: {why}"))
     }
 }
@@ -40,29 +40,46 @@ impl fmt::Display for Fault {
     }
 }
 
-pub(super) type Outcome<T> = Result<T, Fault>;
+pub(crate) type Outcome<T> = Result<T, Fault>;
 
 /// Memory of a device, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory(pub usize);
+pub(crate) struct Memory(pub usize);
 
 /// A place in a device's memory, in values of four bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub memory: Memory,
     pub first: usize,
 }
 
 impl Place {
     /// So many values further on.
-    pub(super) fn after(self, values: usize) -> Self {
+    pub(crate) fn after(self, values: usize) -> Self {
         Self { first: self.first + values, ..self }
+    }
+}
+
+/// One of two places of the host that copies arrive at: one may be read while the other is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Slot {
+    #[default]
+    Even,
+    Odd,
+}
+
+impl Slot {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Even => Self::Odd,
+            Self::Odd => Self::Even,
+        }
     }
 }
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Argument {
+pub(crate) enum Argument {
     Int(i32),
     Long(u64),
     Real(f32),
@@ -72,7 +89,7 @@ pub(super) enum Argument {
 }
 
 /// A device. Commands are carried out in order; a download waits for those before it.
-pub(super) trait Driver: Send {
+pub(crate) trait Driver: Send {
     fn description(&self) -> &Description;
 
     /// Memory whose contents are not defined.
@@ -84,7 +101,11 @@ pub(super) trait Driver: Send {
 
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Outcome<()>;
 
-    fn copy(&mut self, from: Place, to: Place, values: usize) -> Outcome<()>;
+    /// Begins to copy some bytes to a slot of the host's memory, after all commands so far; those that follow go on beside it.
+    fn stage(&mut self, slot: Slot, from: Place, bytes: usize) -> Outcome<()>;
+
+    /// Waits for these bytes.
+    fn staged(&mut self, slot: Slot) -> Outcome<&[u8]>;
 
     /// Sets values to +0.
     fn clear(&mut self, at: Place, values: usize) -> Outcome<()>;
@@ -116,8 +137,20 @@ const VARIANTS: [Variant; 9] = [
     Variant { name: "heads_weigh", tile: 64, deep: [false, false], heads: true },
 ];
 
+/// Products of aligned factors: the name, whether the depth lies contiguous in either, the slice, whether the next factors are
+/// fetched beside the present ones, and whether some products are a group. On an H100 each is the fastest of those tried.
+const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
+    ("forward_fast", [1, 1], 8, 0, 0),
+    ("backward_fast", [1, 0], 8, 1, 0),
+    ("weigh_fast", [0, 0], 16, 1, 0),
+    ("weigh_group", [0, 0], 16, 1, 1),
+];
+
+/// What the depth of an aligned product must be a multiple of.
+pub(crate) const DEPTH: usize = 16;
+
 /// The kernels beside products.
-const ROWS: [&str; 13] = [
+const ROWS: [&str; 14] = [
     "rms_norm",
     "rms_norm_back",
     "add_rows",
@@ -130,17 +163,18 @@ const ROWS: [&str; 13] = [
     "subtract_targets",
     "gather",
     "embed_back",
+    "functions",
     "grid",
 ];
 
 /// Names of all kernels that a device with or without f64 has.
-pub(super) fn names(wide: bool) -> impl Iterator<Item = &'static str> {
+pub(crate) fn names(wide: bool) -> impl Iterator<Item = &'static str> {
     let rows = ROWS.into_iter().filter(move |name| wide || *name != "grid");
-    rows.chain(VARIANTS.iter().map(|variant| variant.name))
+    rows.chain(VARIANTS.iter().map(|variant| variant.name)).chain(TILES.iter().map(|(name, ..)| *name))
 }
 
 /// The source of all kernels, after the words of a language.
-pub(super) fn source(language: &str, wide: bool) -> String {
+pub(crate) fn source(language: &str, wide: bool) -> String {
     let mut text = String::new();
     if wide {
         text.push_str("#define WIDE\n");
@@ -153,6 +187,13 @@ pub(super) fn source(language: &str, wide: bool) -> String {
             "#define NAME {name}\n#define TILE {tile}\n#define A_DEEP {a}\n#define B_DEEP {b}\n#define HEADS {heads}\n"
         ));
         text.push_str(include_str!("product.cl"));
+    }
+    for (name, [a, b], depth, ahead, grouped) in &TILES {
+        text.push_str(&format!(
+            "#define NAME {name}\n#define A_DEEP {a}\n#define B_DEEP {b}\n#define DEPTH {depth}\n#define AHEAD {ahead}\n\
+             #define GROUPED {grouped}\n"
+        ));
+        text.push_str(include_str!("tiles.cl"));
     }
     text
 }

@@ -2,173 +2,243 @@
 
 use muster_core::error::Misuse;
 use muster_core::grid::{Dither, fixed_loss, power_of_two};
+use muster_core::manifest::{Family, Model};
 use muster_core::state::LeafJob;
 
 use super::buffers::Buffers;
 use super::decoder::Pass;
-use super::driver::{Driver, Fault, Outcome};
+use super::driver::{Driver, Fault, Outcome, Place, Slot};
 use super::queue::Queue;
 use crate::decoder::ranges::DecoderRanges;
 use crate::function;
+use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
+use crate::path::Kernels;
 use crate::plan::{FamilyPlan, NetworkPlan};
 use crate::self_test::Computes;
+use crate::sums::copy_leaf;
 
 /// A device with a model on it.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     queue: Queue,
-    model: Option<Model>,
+    /// Of what has defined bits and is done here: the grid, where the device has no f64.
+    kernels: Kernels,
+    threads: usize,
+    /// Where the last leaf's result went.
+    slot: Slot,
+    open: Option<Open>,
 }
 
 /// A model, and its memory on a device.
-struct Model {
+struct Open {
     plan: NetworkPlan,
     buffers: Buffers,
 }
 
-/// What a leaf's gradient becomes.
-pub(super) enum Wanted<'a> {
-    /// Itself, `d` values.
-    Reals(&'a mut [f32]),
-    /// Its grid integers.
-    Integers(&'a LeafJob<'a>, &'a mut [i32]),
+/// A leaf that is under way on the device.
+pub(crate) struct Begun {
+    windows: usize,
+    /// Whether the device puts it on the grid.
+    on_grid: bool,
+    slot: Slot,
+}
+
+/// What a leaf's loss is made of, for each predicted token: the sum of the exponentials, and the target's logit less the
+/// largest.
+pub(crate) struct LossParts {
+    sums: Vec<f32>,
+    chosen: Vec<f32>,
+    /// Tokens of a window.
+    predicted: usize,
+}
+
+impl LossParts {
+    /// The mean loss (ARITH-45). The logarithm is here, in f64: a device need not have one (ARITH-40).
+    pub(crate) fn mean(&self) -> f64 {
+        let loss = |(sum, chosen): (&f32, &f32)| function::ln(f64::from(*sum)) - f64::from(*chosen);
+        let windows = self.sums.chunks(self.predicted).zip(self.chosen.chunks(self.predicted));
+        let of_window = |(sums, chosen): (&[f32], &[f32])| {
+            sums.iter().zip(chosen).map(loss).fold(0.0, |sum, loss| sum + loss)
+        };
+        windows.map(of_window).fold(0.0, |sum, loss| sum + loss) / self.sums.len() as f64
+    }
 }
 
 impl Engine {
-    pub(super) fn new(driver: Box<dyn Driver>) -> Self {
-        Self { queue: Queue { driver }, model: None }
+    pub(crate) fn new(driver: Box<dyn Driver>, kernels: Kernels, threads: usize) -> Self {
+        Self { queue: Queue { driver, large: None }, kernels, threads, slot: Slot::default(), open: None }
     }
 
     /// The device, with nothing on it.
-    pub(super) fn into_driver(self) -> Box<dyn Driver> {
-        let Self { mut queue, model } = self;
-        if let Some(model) = model {
-            model.buffers.give_back(&mut *queue.driver);
+    pub(crate) fn into_driver(self) -> Box<dyn Driver> {
+        let Self { mut queue, open, .. } = self;
+        if let Some(open) = open {
+            open.buffers.give_back(&mut *queue.driver);
         }
         queue.driver
     }
 
-    /// Whether a model's passes are kernels here.
-    pub(super) fn has(model: &muster_core::manifest::Model) -> bool {
-        matches!(model.family, muster_core::manifest::Family::Decoder(_))
+    pub(super) fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
     }
 
-    /// Takes a model's memory, for leaves of so many windows.
-    fn open(&mut self, model: &muster_core::manifest::Model, windows: usize) -> Outcome<Model> {
-        match self.model.take() {
+    /// From now on all products have large tiles, or small ones; with none, their size decides.
+    pub(crate) fn force_tiles(&mut self, large: Option<bool>) {
+        self.queue.large = large;
+    }
+
+    /// Whether a model's passes are kernels here.
+    pub(crate) fn has(model: &Model) -> bool {
+        matches!(model.family, Family::Decoder(_))
+    }
+
+    /// A model with its memory taken, for leaves of so many windows; the caller puts it back. What was there before is gone.
+    fn open(&mut self, model: &Model, windows: usize) -> Outcome<Open> {
+        match self.open.take() {
             Some(open) if open.plan.model == *model && open.buffers.windows >= windows => return Ok(open),
             Some(other) => other.buffers.give_back(&mut *self.queue.driver),
             None => {}
         }
         let plan = NetworkPlan::new(model);
         let buffers = Buffers::take(&mut *self.queue.driver, &plan, windows)?;
-        Ok(Model { plan, buffers })
+        Ok(Open { plan, buffers })
     }
 
-    /// Copies the parameters of a model to the device, and gives the mean loss and the gradient of some windows.
-    pub(super) fn leaf(
+    /// Begins a leaf whose integers are wanted. With `parameters_there`, those of the leaf before are its own.
+    pub(crate) fn begin(
         &mut self,
-        model: &muster_core::manifest::Model,
+        model: &Model,
+        job: &LeafJob<'_>,
+        parameters_there: bool,
+    ) -> Outcome<Begun> {
+        let open = self.open(model, job.windows.len())?;
+        let key = Dither::key(&job.round_seed, job.leaf);
+        // Before any kernel: a copy to the device waits for those before it.
+        self.queue.driver.upload(open.buffers.key, &key.0)?;
+        let parameters = (!parameters_there).then_some(&*job.state.parameters);
+        self.differentiate(&open, parameters, batch(job))?;
+        let Open { plan, buffers } = &open;
+        let on_grid = self.queue.driver.description().wide;
+        if on_grid {
+            for (tensor, exponent) in plan.layout.tensors().iter().zip(&job.state.exponents) {
+                let (range, step) = (tensor.range(), power_of_two(-i32::from(*exponent)));
+                let places = [buffers.key, buffers.gradient, buffers.q];
+                self.queue.grid(range.start, range.len(), step, places)?;
+            }
+        }
+        let result = if on_grid { buffers.q } else { buffers.gradient };
+        self.slot = self.slot.other();
+        self.queue.driver.stage(self.slot, result, 4 * plan.layout.parameters())?;
+        self.open = Some(open);
+        Ok(Begun { windows: job.windows.len(), on_grid, slot: self.slot })
+    }
+
+    /// Waits for the leaf that was begun last, and gives what its loss is made of.
+    pub(crate) fn loss(&mut self, begun: &Begun) -> Outcome<LossParts> {
+        let Self { queue, open, .. } = self;
+        let Some(open) = open else { return Err(Fault("no leaf is under way".into())) };
+        loss_parts(queue, open, begun.windows)
+    }
+
+    /// The integers of a leaf whose loss was asked for. The next one may have been begun, but no other.
+    pub(crate) fn integers(&mut self, begun: &Begun, job: &LeafJob<'_>, q: &mut [i32]) -> Outcome<()> {
+        let Self { queue, kernels, threads, open, .. } = self;
+        let Some(open) = open else { return Err(Fault("no leaf is under way".into())) };
+        let staged = queue.driver.staged(begun.slot)?;
+        if begun.on_grid {
+            copy_leaf(*threads, q, bytemuck::cast_slice(staged));
+        } else {
+            let grid = Grid::new(*kernels, &open.plan.layout, job);
+            grid.place_all(&mut vec![(); *threads], bytemuck::cast_slice(staged), q);
+        }
+        Ok(())
+    }
+
+    /// The mean loss and the gradient of some windows.
+    pub(crate) fn gradient(
+        &mut self,
+        model: &Model,
         parameters: &[f32],
         batch: Batch<'_>,
-        wanted: Wanted<'_>,
+        gradient: &mut [f32],
     ) -> Outcome<f64> {
         let open = self.open(model, batch.windows.len())?;
-        let loss = self.leaf_of(&open, parameters, batch, wanted);
-        self.model = Some(open);
-        loss
+        self.differentiate(&open, Some(parameters), batch)?;
+        self.queue.driver.download(open.buffers.gradient, bytemuck::cast_slice_mut(gradient))?;
+        let parts = loss_parts(&mut self.queue, &open, batch.windows.len());
+        self.open = Some(open);
+        Ok(parts?.mean())
     }
 
-    fn leaf_of(&mut self, open: &Model, parameters: &[f32], batch: Batch<'_>, wanted: Wanted<'_>) -> Outcome<f64> {
-        let Model { plan, buffers } = open;
+    /// The mean loss of some windows; NaN where that is not finite.
+    pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Outcome<f64> {
+        let open = self.open(model, batch.windows.len())?;
+        self.upload(open.buffers.parameters, parameters)?;
+        self.windows(&open, batch, false)?;
+        let parts = loss_parts(&mut self.queue, &open, batch.windows.len());
+        self.open = Some(open);
+        let mean = parts?.mean();
+        Ok(if mean.is_finite() { mean } else { f64::NAN })
+    }
+
+    fn upload(&mut self, to: Place, values: &[f32]) -> Outcome<()> {
+        self.queue.driver.upload(to, bytemuck::cast_slice(values))
+    }
+
+    /// Leaves the gradient of some windows on the device, and what their losses are made of.
+    fn differentiate(&mut self, open: &Open, parameters: Option<&[f32]>, batch: Batch<'_>) -> Outcome<()> {
+        let Open { plan, buffers } = open;
+        if let Some(parameters) = parameters {
+            self.upload(buffers.parameters, parameters)?;
+        }
+        let tokens = self.name_tokens(open, batch)?;
+        self.windows(open, batch, true)?;
         let ranges = decoder(plan)?;
-        self.queue.driver.upload(buffers.parameters, bytemuck::cast_slice(parameters))?;
-        let loss = self.windows(open, batch, true)?;
-        let driver = &mut self.queue.driver;
+        let out = buffers.gradient.after(ranges.embedding.offset);
         if !ranges.tied {
-            driver.clear(buffers.gradient.after(ranges.embedding.offset), ranges.embedding.range().len())?;
+            self.queue.driver.clear(out, ranges.embedding.range().len())?;
         }
-        self.embed_back(open, batch)?;
-        let driver = &mut self.queue.driver;
-        match wanted {
-            Wanted::Reals(gradient) => {
-                driver.download(buffers.gradient, bytemuck::cast_slice_mut(gradient))?;
-            }
-            Wanted::Integers(job, q) => {
-                let key = Dither::key(&job.round_seed, job.leaf);
-                driver.upload(buffers.key, &key.0)?;
-                for (tensor, exponent) in plan.layout.tensors().iter().zip(&job.state.exponents) {
-                    let (range, step) = (tensor.range(), power_of_two(-i32::from(*exponent)));
-                    let places = [buffers.key, buffers.gradient, buffers.q];
-                    self.queue.grid(range.start, range.len(), step, places)?;
-                }
-                self.queue.driver.download(buffers.q, bytemuck::cast_slice_mut(q))?;
-            }
-        }
-        Ok(loss)
+        // ARITH-44: after the head's chains over all windows, where it is tied.
+        let [by_token, begin, name] = buffers.order;
+        self.queue.embed_back([tokens, plan.width], [name, begin, by_token, buffers.embedded, out])
     }
 
-    /// Mean loss of some windows.
-    pub(super) fn evaluate(
-        &mut self,
-        model: &muster_core::manifest::Model,
-        parameters: &[f32],
-        batch: Batch<'_>,
-    ) -> Outcome<f64> {
-        let open = self.open(model, batch.windows.len())?;
-        self.queue.driver.upload(open.buffers.parameters, bytemuck::cast_slice(parameters))?;
-        let loss = self.windows(&open, batch, false);
-        self.model = Some(open);
-        loss.map(|loss| if loss.is_finite() { loss } else { f64::NAN })
-    }
-
-    /// Forward and, with `back`, backward over all windows, a portion at a time. The mean of the losses (ARITH-45).
-    fn windows(&mut self, open: &Model, batch: Batch<'_>, back: bool) -> Outcome<f64> {
-        let Model { plan, buffers } = open;
+    /// Forward and, with `back`, backward over all windows, a portion at a time.
+    fn windows(&mut self, open: &Open, batch: Batch<'_>, back: bool) -> Outcome<()> {
+        let Open { plan, buffers } = open;
         check(plan, batch.windows);
         let ranges = decoder(plan)?;
-        let token = |token: &u32| plan.token(*token) as i32;
-        let inputs: Vec<i32> = batch.windows.iter().flat_map(|window| window[..plan.tokens].iter().map(token)).collect();
-        self.queue.driver.upload(buffers.inputs, bytemuck::cast_slice(&inputs))?;
+        for (place, shift) in [(buffers.inputs, 0), (buffers.targets, 1)] {
+            let tokens = batch.windows.iter().flat_map(|window| &window[shift..shift + plan.tokens]);
+            let tokens: Vec<i32> = tokens.map(|token| plan.token(*token) as i32).collect();
+            self.queue.driver.upload(place, bytemuck::cast_slice(&tokens))?;
+        }
         let predicted = batch.windows.len() * plan.predicted;
         let share = if back { (1.0 / predicted as f64) as f32 } else { 1.0 };
-        let mut losses = Vec::with_capacity(batch.windows.len());
-        for (number, windows) in batch.windows.chunks(buffers.portion.windows).enumerate() {
-            let targets: Vec<i32> = windows.iter().flat_map(|window| window[1..].iter().map(token)).collect();
-            self.queue.driver.upload(buffers.targets, bytemuck::cast_slice(&targets))?;
-            let first = number * buffers.portion.windows;
-            let mut pass =
-                Pass { queue: &mut self.queue, plan, ranges, buffers, first, windows: windows.len(), share };
+        let mut first = 0;
+        for windows in batch.windows.chunks(buffers.portion.windows) {
+            let windows = windows.len();
+            let mut pass = Pass { queue: &mut self.queue, plan, ranges, buffers, first, windows, share };
             pass.forward(true)?;
             if back {
                 pass.backward()?;
             }
-            let [mut sums, mut chosen] = [(); 2].map(|()| vec![0f32; targets.len()]);
-            self.queue.driver.download(buffers.sums, bytemuck::cast_slice_mut(&mut sums))?;
-            self.queue.driver.download(buffers.chosen, bytemuck::cast_slice_mut(&mut chosen))?;
-            // ARITH-40: the logarithm is here, in f64; a device need not have one.
-            let tokens = sums.iter().zip(&chosen).map(|(sum, chosen)| function::ln(f64::from(*sum)) - f64::from(*chosen));
-            let tokens: Vec<f64> = tokens.collect();
-            losses.extend(tokens.chunks(plan.predicted).map(|window| window.iter().fold(0.0, |sum, loss| sum + loss)));
+            first += windows;
         }
-        Ok(losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64)
+        Ok(())
     }
 
-    /// Adds the rows of all windows to the embedding's gradient.
-    fn embed_back(&mut self, open: &Model, batch: Batch<'_>) -> Outcome<()> {
-        let Model { plan, buffers } = open;
-        let ranges = decoder(plan)?;
-        let tokens: Vec<usize> = batch
-            .windows
-            .iter()
-            .flat_map(|window| window[..plan.tokens].iter().map(|token| plan.token(*token)))
-            .collect();
+    /// Copies to the device which rows are which token's; gives how many tokens there are.
+    fn name_tokens(&mut self, open: &Open, batch: Batch<'_>) -> Outcome<usize> {
+        let Open { plan, buffers } = open;
+        let tokens = batch.windows.iter().flat_map(|window| &window[..plan.tokens]);
+        let tokens: Vec<i32> = tokens.map(|token| plan.token(*token) as i32).collect();
         // By token, and each token's in order.
         let mut order: Vec<i32> = (0..tokens.len() as i32).collect();
         order.sort_by_key(|position| tokens[*position as usize]);
         let (mut names, mut starts): (Vec<i32>, Vec<i32>) = (Vec::new(), Vec::new());
         for (index, position) in order.iter().enumerate() {
-            let token = tokens[*position as usize] as i32;
+            let token = tokens[*position as usize];
             if names.last() != Some(&token) {
                 names.push(token);
                 starts.push(index as i32);
@@ -179,26 +249,38 @@ impl Engine {
         for (place, values) in [(by_token, &order), (begin, &starts), (name, &names)] {
             self.queue.driver.upload(place, bytemuck::cast_slice(values))?;
         }
-        let out = buffers.gradient.after(ranges.embedding.offset);
-        self.queue.embed_back([names.len(), plan.width], [name, begin, by_token, buffers.embedded, out])
+        Ok(names.len())
     }
 }
 
 impl Computes for Engine {
     fn leaf(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, q: &mut [i32]) -> Result<i64, Misuse> {
-        let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
-        let loss = Self::leaf(self, setting.model, &job.state.parameters, batch, Wanted::Integers(job, q));
-        loss.map(fixed_loss).map_err(|fault| Misuse(fault.0))
+        let computed = self.begin(setting.model, job, false).and_then(|begun| {
+            let loss = self.loss(&begun)?.mean();
+            self.integers(&begun, job, q)?;
+            Ok(fixed_loss(loss))
+        });
+        computed.map_err(|fault| Misuse(fault.0))
     }
 
-    fn evaluate(
-        &mut self,
-        model: &muster_core::manifest::Model,
-        parameters: &[f32],
-        batch: Batch<'_>,
-    ) -> Result<f64, Misuse> {
+    fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Result<f64, Misuse> {
         Self::evaluate(self, model, parameters, batch).map_err(|fault| Misuse(fault.0))
     }
+}
+
+/// What a leaf is computed of.
+pub(crate) fn batch<'a>(job: &LeafJob<'a>) -> Batch<'a> {
+    Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf }
+}
+
+/// What the losses of the windows that passed last are made of.
+fn loss_parts(queue: &mut Queue, open: &Open, windows: usize) -> Outcome<LossParts> {
+    let Open { plan, buffers } = open;
+    let predicted = plan.predicted;
+    let [mut sums, mut chosen] = [(); 2].map(|()| vec![0f32; windows * predicted]);
+    queue.driver.download(buffers.sums, bytemuck::cast_slice_mut(&mut sums))?;
+    queue.driver.download(buffers.chosen, bytemuck::cast_slice_mut(&mut chosen))?;
+    Ok(LossParts { sums, chosen, predicted })
 }
 
 fn decoder(plan: &NetworkPlan) -> Outcome<&DecoderRanges> {

@@ -12,6 +12,7 @@
 #define ITEM ((int)get_local_id(0))
 #define SYNC barrier(CLK_LOCAL_MEM_FENCE)
 #define UNROLL _Pragma("unroll")
+#define FOUR(x) (float4)(x)
 #define DIVIDE(a, b) ((a) / (b))
 #define ROOT(a) sqrt(a)
 #define FUNCTION

@@ -8,18 +8,20 @@ use std::ptr::null_mut;
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
 use opencl3::device::{
-    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM, CL_FP_FMA, CL_FP_INF_NAN,
-    CL_FP_ROUND_TO_NEAREST, Device,
+    CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_GPU, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM, CL_FP_FMA,
+    CL_FP_INF_NAN, CL_FP_ROUND_TO_NEAREST, Device,
 };
 use opencl3::error_codes::ClError;
 use opencl3::event::Event;
 use opencl3::kernel::Kernel;
-use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
+use opencl3::memory::{Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::get_platforms;
 use opencl3::program::Program;
-use opencl3::types::{CL_BLOCKING, cl_uint};
+use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_uint};
 
-use super::driver::{Argument, Description, Driver, Fault, ITEMS, Memory, Outcome, Place, names, source};
+use super::driver::{
+    Argument, Description, Driver, Fault, ITEMS, Memory, Outcome, Place, Slot, names, source,
+};
 
 /// What `exact` needs of a device's f32, and what it is called.
 const NEEDED: [(u64, &str); 5] = [
@@ -39,9 +41,47 @@ pub(super) struct OpenCl {
     kernels: BTreeMap<&'static str, Kernel>,
     /// Of commands that may not be done. PoCL 3.1 uses what was released before its command ended.
     events: Vec<Event>,
+    /// Where copies to the host arrive, by slot.
+    hosts: [Option<Host>; 2],
     queue: CommandQueue,
     context: Context,
     description: Description,
+}
+
+/// Memory of the host that a device writes by itself.
+struct Host {
+    event: Option<Event>,
+    on_its_way: usize,
+    start: *mut u8,
+    length: usize,
+    /// What `start` is mapped from: it goes with it.
+    _buffer: Buffer<u8>,
+}
+
+impl Host {
+    fn take(context: &Context, queue: &CommandQueue, bytes: usize) -> Outcome<Self> {
+        let refused = |error| Fault::new(&format!("taking {bytes} bytes of the host"), error);
+        let mut start = null_mut();
+        // SAFETY: no memory of the host is given, and the mapping lies within the buffer.
+        let buffer = unsafe {
+            let mut buffer =
+                Buffer::<u8>::create(context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, null_mut())
+                    .map_err(refused)?;
+            queue
+                .enqueue_map_buffer(
+                    &mut buffer,
+                    CL_BLOCKING,
+                    CL_MAP_READ | CL_MAP_WRITE,
+                    0,
+                    bytes,
+                    &mut start,
+                    &[],
+                )
+                .map_err(refused)?;
+            buffer
+        };
+        Ok(Self { event: None, on_its_way: 0, start: start.cast(), length: bytes, _buffer: buffer })
+    }
 }
 
 // SAFETY: OpenCL's objects may be used from any thread; setting arguments of one kernel from two at once may not, and whoever
@@ -51,7 +91,8 @@ unsafe impl Send for OpenCl {}
 /// All devices of all platforms, in the order in which the library names them; none without the library.
 pub(super) fn devices() -> Vec<(Description, Device)> {
     let platforms = get_platforms().unwrap_or_default();
-    let ids = platforms.iter().flat_map(|platform| platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default());
+    let ids =
+        platforms.iter().flat_map(|platform| platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default());
     ids.map(Device::new).map(|device| (describe(&device), device)).collect()
 }
 
@@ -92,18 +133,32 @@ impl OpenCl {
             })
             .map_err(|error| Fault::new("making a queue", error))?;
         let text = source(include_str!("opencl.h"), description.wide);
-        let program = Program::create_and_build_from_source(&context, &text, OPTIONS)
-            .map_err(|log| Fault::new("its compiler failed", log.trim()))?;
+        // NVIDIA's compiler gives a work-item as many registers as it wants, and then only half of them are there.
+        let of_vendor = if description.driver.contains("CUDA") { " -cl-nv-maxrregcount=128" } else { "" };
+        let program =
+            Program::create_and_build_from_source(&context, &text, &format!("{OPTIONS}{of_vendor}"))
+                .map_err(|log| Fault::new("its compiler failed", log.trim()))?;
         let mut kernels = BTreeMap::new();
         for name in names(description.wide) {
             let kernel = Kernel::create(&program, name).map_err(|error| Fault::new(name, error))?;
             kernels.insert(name, kernel);
         }
-        Ok(Self { buffers: Vec::new(), kernels, events: Vec::new(), queue, context, description })
+        Ok(Self {
+            buffers: Vec::new(),
+            kernels,
+            events: Vec::new(),
+            hosts: [None, None],
+            queue,
+            context,
+            description,
+        })
     }
 
     fn buffer(&self, memory: Memory) -> Outcome<&Buffer<u8>> {
-        self.buffers.get(memory.0).and_then(Option::as_ref).ok_or_else(|| Fault("memory that was released".into()))
+        self.buffers
+            .get(memory.0)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| Fault("memory that was released".into()))
     }
 
     /// Keeps the event of a command.
@@ -127,8 +182,10 @@ impl Driver for OpenCl {
 
     fn allocate(&mut self, bytes: usize) -> Outcome<Memory> {
         // SAFETY: no memory of the host is given.
-        let buffer = unsafe { Buffer::<u8>::create(&self.context, CL_MEM_READ_WRITE, bytes.max(4), null_mut()) };
-        let buffer = buffer.map_err(|error| Fault::new(&format!("taking {bytes} bytes of its memory"), error))?;
+        let buffer =
+            unsafe { Buffer::<u8>::create(&self.context, CL_MEM_READ_WRITE, bytes.max(4), null_mut()) };
+        let buffer =
+            buffer.map_err(|error| Fault::new(&format!("taking {bytes} bytes of its memory"), error))?;
         let free = self.buffers.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
             self.buffers.push(None);
@@ -162,25 +219,36 @@ impl Driver for OpenCl {
         Ok(())
     }
 
-    fn copy(&mut self, from: Place, to: Place, values: usize) -> Outcome<()> {
-        if values == 0 {
-            return Ok(());
+    fn stage(&mut self, slot: Slot, from: Place, bytes: usize) -> Outcome<()> {
+        let Self { hosts, queue, buffers, context, .. } = self;
+        let host = &mut hosts[slot as usize];
+        if host.as_ref().is_none_or(|host| host.length < bytes) {
+            *host = None;
         }
-        let (source, target) = (self.buffer(from.memory)?.get(), self.buffer(to.memory)?.get());
-        // SAFETY: both live until the queue is finished: a release waits for what uses them.
-        let done = unsafe {
-            opencl3::command_queue::enqueue_copy_buffer(
-                self.queue.get(),
-                source,
-                target,
-                4 * from.first,
-                4 * to.first,
-                4 * values,
-                0,
-                std::ptr::null(),
-            )
+        let host = match host {
+            Some(host) => host,
+            None => host.insert(Host::take(context, queue, bytes)?),
         };
-        self.after("copying within it", done.map(Event::new).map_err(ClError))
+        let buffer = buffers.get(from.memory.0).and_then(Option::as_ref);
+        let buffer = buffer.ok_or_else(|| Fault("memory that was released".into()))?;
+        host.on_its_way = bytes;
+        // SAFETY: nobody reads or writes these bytes before the event is over; the library refuses what is beyond the buffer.
+        let done = unsafe {
+            let target = std::slice::from_raw_parts_mut(host.start, bytes);
+            queue.enqueue_read_buffer(buffer, CL_NON_BLOCKING, 4 * from.first, target, &[])
+        };
+        host.event = Some(done.map_err(|error| Fault::new("copying from it", error))?);
+        queue.flush().map_err(|error| Fault::new("copying from it", error))
+    }
+
+    fn staged(&mut self, slot: Slot) -> Outcome<&[u8]> {
+        let Some(host) = &mut self.hosts[slot as usize] else {
+            return Err(Fault("nothing is on its way".into()));
+        };
+        let Some(event) = host.event.take() else { return Err(Fault("nothing is on its way".into())) };
+        event.wait().map_err(|error| Fault::new("waiting for a copy", error))?;
+        // SAFETY: so many bytes were written, and nobody writes there before the next copy.
+        Ok(unsafe { std::slice::from_raw_parts(host.start, host.on_its_way) })
     }
 
     fn clear(&mut self, at: Place, values: usize) -> Outcome<()> {

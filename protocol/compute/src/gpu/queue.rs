@@ -1,6 +1,6 @@
 //! The kernels by their names, with what they read and write. Shapes are in values; `Place`s begin where the matrix does.
 
-use super::driver::{Argument, Driver, Fault, ITEMS, Outcome, Place};
+use super::driver::{Argument, DEPTH, Driver, Fault, ITEMS, Outcome, Place};
 
 /// Rows that a group of work-items sums at a time.
 const ROWS: usize = 16;
@@ -10,6 +10,8 @@ const COLUMNS: usize = 32;
 /// A device, and the kernels on it.
 pub(super) struct Queue {
     pub driver: Box<dyn Driver>,
+    /// Whether products have large tiles, whatever their size; none where the size decides.
+    pub large: Option<bool>,
 }
 
 /// A factor or the result of a product: where it begins, and values from row to row as it lies.
@@ -17,6 +19,28 @@ pub(super) struct Queue {
 pub(super) struct Lying {
     pub at: Place,
     pub stride: usize,
+}
+
+/// The gradient of a weight matrix: of its outputs' gradients and its inputs, a row each token.
+#[derive(Clone, Copy)]
+pub(super) struct Weighing {
+    pub d_output: Place,
+    pub input: Place,
+    pub outputs: usize,
+    pub inputs: usize,
+    /// Where it lies in the gradient.
+    pub offset: usize,
+}
+
+impl Weighing {
+    fn factors(&self) -> [Lying; 2] {
+        [Lying { at: self.d_output, stride: self.outputs }, Lying { at: self.input, stride: self.inputs }]
+    }
+}
+
+/// Whether four values at a time are aligned in both factors, and whole slices of the depth.
+fn fast(depth: usize, factors: [Lying; 2]) -> bool {
+    depth % DEPTH == 0 && factors.iter().all(|factor| factor.at.first % 4 == 0 && factor.stride % 4 == 0)
 }
 
 /// Which way a product's depth lies in its factors.
@@ -98,7 +122,9 @@ pub(super) struct Turn {
 
 /// A number of a kernel's, which are of 32 bits.
 fn int(value: usize) -> Outcome<Argument> {
-    i32::try_from(value).map(Argument::Int).map_err(|error| Fault::new(&format!("{value} for a kernel"), error))
+    i32::try_from(value)
+        .map(Argument::Int)
+        .map_err(|error| Fault::new(&format!("{value} for a kernel"), error))
 }
 
 /// So many groups that each value has a work-item.
@@ -107,6 +133,11 @@ fn groups(values: usize) -> u64 {
 }
 
 impl Queue {
+    /// Whether so many large tiles reach every unit of the device.
+    fn is_large(&self, tiles: u64) -> bool {
+        self.large.unwrap_or(tiles >= u64::from(self.driver.description().units))
+    }
+
     /// c = a·b as `kind` has them, from +0, or from what lies at `start` in rows like those of c.
     pub(super) fn product(
         &mut self,
@@ -119,8 +150,11 @@ impl Queue {
         let [m, n, k] = shape;
         let tiles = |tile: usize| (m.div_ceil(tile) * n.div_ceil(tile)) as u64;
         // Large tiles read each factor less often, small ones reach every unit of the device.
-        let large = tiles(128) >= u64::from(self.driver.description().units);
+        let large = self.is_large(tiles(128));
         let kernel = match (kind, large) {
+            (Kind::Forward, true) if fast(k, [a, b]) => "forward_fast",
+            (Kind::Backward, true) if fast(k, [a, b]) => "backward_fast",
+            (Kind::Weigh, true) if fast(k, [a, b]) => "weigh_fast",
             (Kind::Forward, true) => "forward_large",
             (Kind::Forward, false) => "forward_small",
             (Kind::Backward, true) => "backward_large",
@@ -144,8 +178,48 @@ impl Queue {
         self.driver.launch(kernel, tiles(if large { 128 } else { 64 }), &arguments)
     }
 
+    /// Gradients of some weights over the same rows, in matrices that lie in `gradient`; `more` goes on with what is there.
+    pub(super) fn weigh(
+        &mut self,
+        rows: usize,
+        all: &[Weighing],
+        more: bool,
+        gradient: Place,
+    ) -> Outcome<()> {
+        let tiles: usize =
+            all.iter().map(|each| each.outputs.div_ceil(128) * each.inputs.div_ceil(128)).sum();
+        let aligned = all.iter().all(|each| fast(rows, each.factors()));
+        if !aligned || all.len() > 4 || !self.is_large(tiles as u64) {
+            for each in all {
+                let out = Lying { at: gradient.after(each.offset), stride: each.inputs };
+                let shape = [each.outputs, each.inputs, rows];
+                self.product(Kind::Weigh, shape, each.factors(), more.then_some(out.at), out)?;
+            }
+            return Ok(());
+        }
+        let mut arguments = vec![int(rows)?, Argument::Int(more.into()), Argument::At(gradient)];
+        for number in 0..4 {
+            let Some(each) = all.get(number).or(all.first()) else { return Ok(()) };
+            // What is missing has no tiles.
+            let there = number < all.len();
+            arguments.extend([int(if there { each.outputs } else { 0 })?, int(each.inputs)?]);
+            for factor in each.factors() {
+                arguments.extend([Argument::At(factor.at), int(factor.stride)?]);
+            }
+            arguments.push(Argument::Long(each.offset as u64));
+        }
+        self.driver.launch("weigh_group", tiles as u64, &arguments)
+    }
+
     /// The same for heads, from +0.
-    pub(super) fn heads(&mut self, kind: Kind, shape: Shape, [a, b]: [OfHeads; 2], c: OfHeads, of: Heads) -> Outcome<()> {
+    pub(super) fn heads(
+        &mut self,
+        kind: Kind,
+        shape: Shape,
+        [a, b]: [OfHeads; 2],
+        c: OfHeads,
+        of: Heads,
+    ) -> Outcome<()> {
         let [m, n, k] = shape;
         let kernel = match kind {
             Kind::Forward => "heads_forward",
@@ -156,9 +230,11 @@ impl Queue {
         for each in [a, b] {
             arguments.extend([Argument::At(each.lying.at), int(each.lying.stride)?]);
         }
-        let c_lying = [Argument::At(c.lying.at), Argument::Int(0), Argument::At(c.lying.at), int(c.lying.stride)?];
+        let c_lying =
+            [Argument::At(c.lying.at), Argument::Int(0), Argument::At(c.lying.at), int(c.lying.stride)?];
         arguments.extend(c_lying);
-        arguments.extend([a, b, c].iter().flat_map(|each| each.apart).map(|values| Argument::Long(values as u64)));
+        arguments
+            .extend([a, b, c].iter().flat_map(|each| each.apart).map(|values| Argument::Long(values as u64)));
         arguments.extend([int(of.count)?, int(of.loops)?, int(of.sharing)?, int(of.block)?]);
         arguments.push(Argument::Int(of.bound as i32));
         let tiles = m.div_ceil(64) * n.div_ceil(64) * of.windows * of.count;
@@ -173,24 +249,32 @@ impl Queue {
         again: bool,
         [x, gain, y, scales]: [Place; 4],
     ) -> Outcome<()> {
-        let mut arguments = vec![int(rows)?, int(width)?, Argument::Real(epsilon), Argument::Int(again.into())];
+        let mut arguments =
+            vec![int(rows)?, int(width)?, Argument::Real(epsilon), Argument::Int(again.into())];
         arguments.extend([x, gain, y, scales].map(Argument::At));
         self.driver.launch("rms_norm", rows.div_ceil(ROWS) as u64, &arguments)
     }
 
-    /// ARITH-32: `d` becomes each row's share of the gain's gradient.
+    /// ARITH-32: from the stream's gradient to the next; `d` becomes each row's share of the gain's gradient.
     pub(super) fn norm_back(
         &mut self,
         [rows, width]: [usize; 2],
-        [x, gain, scales, d, stream]: [Place; 5],
+        [x, gain, scales, d]: [Place; 4],
+        [stream, next]: [Place; 2],
     ) -> Outcome<()> {
         let mut arguments = vec![int(rows)?, int(width)?];
-        arguments.extend([x, gain, scales, d, stream].map(Argument::At));
+        arguments.extend([x, gain, scales, d, stream, next].map(Argument::At));
         self.driver.launch("rms_norm_back", rows.div_ceil(ROWS) as u64, &arguments)
     }
 
     /// ARITH-43, from +0, or with `more` from what is there.
-    pub(super) fn add_rows(&mut self, [rows, width]: [usize; 2], more: bool, x: Place, sums: Place) -> Outcome<()> {
+    pub(super) fn add_rows(
+        &mut self,
+        [rows, width]: [usize; 2],
+        more: bool,
+        x: Place,
+        sums: Place,
+    ) -> Outcome<()> {
         let arguments =
             [int(rows)?, int(width)?, Argument::Int(more.into()), Argument::At(x), Argument::At(sums)];
         self.driver.launch("add_rows", width.div_ceil(COLUMNS) as u64, &arguments)
@@ -289,6 +373,12 @@ impl Queue {
         self.driver.launch("embed_back", groups(width) * tokens as u64, &arguments)
     }
 
+    /// What a proof asks of so many numbers, and pairs of them: five rows.
+    pub(super) fn functions(&mut self, count: usize, [x, y, out]: [Place; 3]) -> Outcome<()> {
+        let arguments = [int(count)?, Argument::At(x), Argument::At(y), Argument::At(out)];
+        self.driver.launch("functions", groups(count), &arguments)
+    }
+
     /// GRID-2 of so many coefficients from `first` on.
     pub(super) fn grid(
         &mut self,
@@ -297,7 +387,8 @@ impl Queue {
         inverse_step: f64,
         [key, gradient, q]: [Place; 3],
     ) -> Outcome<()> {
-        let mut arguments = vec![Argument::Long(first as u64), Argument::Long(count as u64), Argument::Wide(inverse_step)];
+        let mut arguments =
+            vec![Argument::Long(first as u64), Argument::Long(count as u64), Argument::Wide(inverse_step)];
         arguments.extend([key, gradient, q].map(Argument::At));
         let blocks = (first + count).div_ceil(16) - first / 16;
         self.driver.launch("grid", groups(blocks), &arguments)

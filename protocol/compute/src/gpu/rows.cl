@@ -74,9 +74,10 @@ KERNEL rms_norm(int rows, int n, float epsilon, int again, GLOBAL const float *x
         y[y0 + first + i] = x[x0 + first + i] * scale * gain[gain0 + i];
 }
 
-// ARITH-32: adds the gradient of the norm's input to `stream`, and leaves each row's share of the gain's in `d`.
+// ARITH-32: `next` is the stream's gradient taken back through the norm; each row's share of the gain's stays in `d`.
 KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL const float *gain, ulong gain0,
-                 GLOBAL const float *scales, ulong scales0, GLOBAL float *d, ulong d0, GLOBAL float *stream, ulong stream0) {
+                     GLOBAL const float *scales, ulong scales0, GLOBAL float *d, ulong d0, GLOBAL const float *stream,
+                     ulong stream0, GLOBAL float *next, ulong next0) {
     LOCAL float lanes[256];
     const int row = ROW, mine = row < rows;
     const ulong first = (ulong)row * n;
@@ -88,7 +89,7 @@ KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL co
     const float mean = DIVIDE(sum * scale, (float)n);
     for (int i = LANE; mine && i < n; i += 16) {
         float unit = x[x0 + first + i] * scale, dy = d[d0 + first + i];
-        stream[stream0 + first + i] = fma(scale, fma(-unit, mean, dy * gain[gain0 + i]), stream[stream0 + first + i]);
+        next[next0 + first + i] = fma(scale, fma(-unit, mean, dy * gain[gain0 + i]), stream[stream0 + first + i]);
         d[d0 + first + i] = dy * unit;
     }
 }
@@ -269,6 +270,21 @@ KERNEL embed_back(int n, GLOBAL const int *tokens, ulong tokens0, GLOBAL const i
     for (int i = starts[starts0 + number]; i < end; i++)
         sum = sum + rows[rows0 + (ulong)order[order0 + i] * n + column];
     out[at] = sum;
+}
+
+// For a device's proof: e^x, x/y, √x, fma(x, y, x), and x·y + x in two roundings, in five rows of `count`.
+KERNEL functions(int count, GLOBAL const float *x, ulong x0, GLOBAL const float *y, ulong y0, GLOBAL float *out, ulong out0) {
+    const ulong all = ALL;
+    if (all >= count)
+        return;
+    const float a = x[x0 + all], b = y[y0 + all];
+    GLOBAL float *to = out + out0 + all;
+    const float product = a * b;
+    to[0] = exponential(a);
+    to[(ulong)count] = DIVIDE(a, b);
+    to[2 * (ulong)count] = ROOT(a);
+    to[3 * (ulong)count] = fma(a, b, a);
+    to[4 * (ulong)count] = product + a;
 }
 
 #ifdef WIDE

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::lock::lock;
 
-use super::driver::{Argument, Description, Driver, Memory, Outcome, Place};
+use super::driver::{Argument, Description, Driver, Memory, Outcome, Place, Slot};
 
 /// Launches of each kernel and copies of each kind, and the time they took.
 pub type Times = Arc<Mutex<BTreeMap<&'static str, (u64, Duration)>>>;
@@ -51,8 +51,12 @@ impl Driver for Timed {
         self.time("download", |driver| driver.download(from, bytes))
     }
 
-    fn copy(&mut self, from: Place, to: Place, values: usize) -> Outcome<()> {
-        self.time("copy", |driver| driver.copy(from, to, values))
+    fn stage(&mut self, slot: Slot, from: Place, bytes: usize) -> Outcome<()> {
+        self.time("stage", |driver| driver.stage(slot, from, bytes))
+    }
+
+    fn staged(&mut self, slot: Slot) -> Outcome<&[u8]> {
+        self.driver.staged(slot)
     }
 
     fn clear(&mut self, at: Place, values: usize) -> Outcome<()> {

@@ -42,10 +42,16 @@ pub(super) struct TorchAlbert<'a> {
 }
 
 impl<'a> TorchAlbert<'a> {
-    pub(super) fn new(plan: &'a NetworkPlan, weights: &'a ParameterTensors, batch: Batch<'_>) -> Self {
+    /// `first` is the number of the first window in its leaf: what is masked depends on it.
+    pub(super) fn new(
+        plan: &'a NetworkPlan,
+        weights: &'a ParameterTensors,
+        batch: Batch<'_>,
+        first: u32,
+    ) -> Self {
         let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
         let [mut inputs, mut predicted, mut targets] = [const { Vec::<i64>::new() }; 3];
-        for (number, window) in (0..).zip(batch.windows) {
+        for (number, window) in (first..).zip(batch.windows) {
             let masked = masked(&plan.model, albert, &batch.seed, batch.leaf, number, window);
             inputs.extend(masked.inputs.iter().map(|token| plan.token(*token) as i64));
             predicted.extend(masked.positions.iter().map(|position| i64::from(*position)));

@@ -60,15 +60,13 @@ impl<'a> TorchDecoder<'a> {
         let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
         let normed = self.norm(stream, &layer.attention_norm);
         let joint = self.weights.product(&normed, layer.joint.part, None);
-        let turned = self.rotate(&heads(&joint.narrow(-1, 0, queries + keys), shape.width));
-        let values = heads(&joint.narrow(-1, queries + keys, keys), shape.width);
-        let count = shape.count as i64;
-        let mixed = self.weights.attend(
-            &turned.narrow(1, 0, count),
-            &turned.narrow(1, count, (shape.count / shape.group) as i64),
-            &values,
-            true,
-        );
+        // Split, not cut out one by one: the way back then joins the parts, instead of adding up whole tensors of zeros.
+        let parts = joint.split_with_sizes([queries + keys, keys], -1);
+        let turned = self.rotate(&heads(&parts[0], shape.width));
+        let values = heads(&parts[1], shape.width);
+        let counts = [shape.count, shape.count / shape.group].map(|n| n as i64);
+        let turned = turned.split_with_sizes(counts, 1);
+        let mixed = self.weights.attend(&turned[0], &turned[1], &values, true);
         stream + self.weights.product(&mixed, layer.output.part, None)
     }
 
