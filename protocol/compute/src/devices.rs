@@ -81,23 +81,31 @@ pub(crate) fn device(number: usize) -> Result<&'static Found, Misuse> {
 /// Why the processor is to compute, as the end of a sentence about it.
 pub(crate) fn first(exact: impl Fn() -> Result<Exact, Misuse>) -> Result<Gpu, String> {
     let mut first = lock(&FIRST);
-    match &*first {
-        Some(Ok(number)) => {
-            let (number, exact) = (*number, exact().map_err(|misuse| misuse.0)?);
-            let opened =
-                apart(PROVING, "opening it again", move || Gpu::open(number, exact).map_err(|why| why.0));
-            if let Err(why) = &opened {
-                *first = Some(Err(why.clone()));
-            }
-            opened
-        }
-        Some(Err(why)) => Err(why.clone()),
+    let opened = match &*first {
         None => {
             let found = prove(exact);
             *first = Some(found.as_ref().map(|(number, _)| *number).map_err(Clone::clone));
-            found.map(|(_, gpu)| gpu)
+            return found.map(|(_, gpu)| gpu);
         }
+        Some(Err(why)) => return Err(why.clone()),
+        Some(Ok(number)) => {
+            let (number, exact) = (*number, exact().map_err(|misuse| misuse.0)?);
+            apart(PROVING, "opening it again", move || Gpu::open(number, exact).map_err(|why| why.0))
+        }
+    };
+    if let Err(why) = &opened {
+        *first = Some(Err(why.clone()));
     }
+    opened
+}
+
+/// Whether [`first`] gives a graphics processor. It is opened only where nobody has done so yet: that takes seconds.
+///
+/// # Errors
+/// As [`first`].
+pub(crate) fn has_first(exact: impl Fn() -> Result<Exact, Misuse>) -> Result<(), String> {
+    let known = lock(&FIRST).as_ref().map(|first| first.as_ref().map(|_| ()).map_err(Clone::clone));
+    known.unwrap_or_else(|| first(exact).map(|_| ()))
 }
 
 fn prove(exact: impl Fn() -> Result<Exact, Misuse>) -> Result<(usize, Gpu), String> {
@@ -180,7 +188,9 @@ mod tests {
         let exact = || Exact::new(1, None);
         let graphics = devices().iter().any(Found::is_graphics);
         for _ in 0..2 {
-            match first(exact) {
+            let found = first(exact);
+            assert_eq!(has_first(exact).err(), found.as_ref().err().cloned());
+            match found {
                 Ok(gpu) => assert!(graphics, "{}", gpu.describe()),
                 Err(why) => assert!(
                     graphics || why == "no graphics processor is found" || why.contains("drivers"),

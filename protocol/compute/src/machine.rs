@@ -137,7 +137,7 @@ impl Machine {
         let computes = Gpu::computes(manifest);
         Ok(match self.choose(manifest.profile)? {
             Choice::Gpu(_) => computes,
-            Choice::Either => computes && devices::first(|| self.exact()).is_ok(),
+            Choice::Either => computes && devices::has_first(|| self.exact()).is_ok(),
             Choice::Exact | Choice::Tch(..) => false,
         })
     }
@@ -152,8 +152,8 @@ impl Machine {
         match self.choose(manifest.profile) {
             Ok(Choice::Exact) => format!(", as --device {} says", self.device),
             Ok(Choice::Gpu(_)) => format!(", as --device {} says{beside}", self.device),
-            Ok(Choice::Either) => match devices::first(|| self.exact()) {
-                Ok(_) => format!(", the first graphics processor here that gives the known answers{beside}"),
+            Ok(Choice::Either) => match devices::has_first(|| self.exact()) {
+                Ok(()) => format!(", the first graphics processor here that gives the known answers{beside}"),
                 Err(why) => format!(", because {why}"),
             },
             _ => String::new(),
