@@ -91,7 +91,7 @@ fn check(leaves: u64) -> bool {
         println!("gpu:{number} {}", found.says());
         let mut exact = Exact::new(threads(), None).expect("a path");
         let begun = Instant::now();
-        let mut gpu = match Gpu::open(number, Exact::new(threads(), None).expect("a path")) {
+        let mut gpu = match Gpu::open(found, Exact::new(threads(), None).expect("a path")) {
             Ok(gpu) => gpu,
             Err(why) => {
                 println!("  {why}");
@@ -174,7 +174,7 @@ fn speed(count: u32, number: usize) {
     let mut exact = Exact::new(threads(), None).expect("a path");
     let state = state(&manifest, &mut exact, &mut draw);
     let windows = windows(&mut draw, &manifest.model, count);
-    let mut gpu = Gpu::open(number, exact).expect("a device");
+    let mut gpu = Gpu::open(devices().get(number).expect("a device"), exact).expect("a device");
     println!("{parameters} parameters, {count} windows of 256 tokens, {}", gpu.describe());
     let mut q = vec![0; state.parameters.len()];
     let tokens = f64::from(count) * 256.0;

@@ -5,7 +5,6 @@
 
 mod trial;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use muster_core::lock::lock;
 
 use crate::Exact;
 use crate::backend::Backend;
-use crate::gpu::{self, Found, Gpu};
+use crate::gpu::{Found, Gpu, guarded, look};
 pub use trial::try_drivers_apart;
 
 /// How long the drivers may take to name their devices.
@@ -34,7 +33,7 @@ static FIRST: Mutex<Option<Result<usize, String>>> = Mutex::new(None);
 fn named() -> &'static Result<Vec<Found>, String> {
     NAMED.get_or_init(|| {
         trial::pass(NAMING)?;
-        apart(NAMING, "naming their devices", || Ok(gpu::look()))
+        apart(NAMING, "naming their devices", || Ok(look()))
     })
 }
 
@@ -56,13 +55,13 @@ pub fn broken_drivers() -> Option<&'static str> {
     named().as_ref().err().map(String::as_str)
 }
 
-/// The device of a number in [`devices`].
+/// Opens the device of a number in [`devices`], beside the processor.
 ///
 /// # Errors
 /// [`Misuse`] with what is missing and what to do.
-pub(crate) fn device(number: usize) -> Result<&'static Found, Misuse> {
+pub(crate) fn open(number: usize, exact: Exact) -> Result<Gpu, Misuse> {
     let found = devices();
-    found.get(number).ok_or_else(|| {
+    let device = found.get(number).ok_or_else(|| {
         Misuse(match found.len() {
             0 => format!("{}; or compute with --device cpu", missing_devices()),
             1 => format!("there is no device gpu:{number}: the only one here is gpu:0, {}", found[0].says()),
@@ -71,7 +70,8 @@ pub(crate) fn device(number: usize) -> Result<&'static Found, Misuse> {
                 count - 1
             ),
         })
-    })
+    })?;
+    Gpu::open(device, exact)
 }
 
 /// The first graphics processor of this machine that gives the known answers, with a processor beside it that `exact` makes.
@@ -90,7 +90,7 @@ pub(crate) fn first(exact: impl Fn() -> Result<Exact, Misuse>) -> Result<Gpu, St
         Some(Err(why)) => return Err(why.clone()),
         Some(Ok(number)) => {
             let (number, exact) = (*number, exact().map_err(|misuse| misuse.0)?);
-            apart(PROVING, "opening it again", move || Gpu::open(number, exact).map_err(|why| why.0))
+            apart(PROVING, "opening it again", move || open(number, exact).map_err(|why| why.0))
         }
     };
     if let Err(why) = &opened {
@@ -113,7 +113,7 @@ fn prove(exact: impl Fn() -> Result<Exact, Misuse>) -> Result<(usize, Gpu), Stri
     for (number, found) in devices().iter().enumerate().filter(|(_, found)| found.is_graphics()) {
         let exact = exact().map_err(|misuse| misuse.0)?;
         let proved = apart(PROVING, "giving the known answers", move || {
-            let mut gpu = Gpu::open(number, exact).map_err(|why| why.0)?;
+            let mut gpu = open(number, exact).map_err(|why| why.0)?;
             gpu.self_test().map_err(|why| why.0)?;
             Ok(gpu)
         });
@@ -149,16 +149,6 @@ fn apart<T: Send + 'static>(
     }
 }
 
-/// Does what calls drivers; a panic becomes an error. What bindings to a driver do where it lacks a function is to panic.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // What the work has half done is dropped with it.
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let words =
-            panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(words.unwrap_or("its driver panicked").lines().next().unwrap_or_default().to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_said_with_what_to_do() {
-        let why = device(1_000_000).err().expect("no machine has so many").0;
+        let why = open(1_000_000, Exact::new(1, None).unwrap()).err().expect("no machine has so many").0;
         let remedy = if devices().is_empty() { "ocl-icd-libopencl1" } else { "here" };
         assert!(why.contains(remedy) && !why.contains('\n'), "{why}");
     }

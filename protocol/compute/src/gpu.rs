@@ -12,6 +12,7 @@ mod cuda;
 mod decoder;
 pub(crate) mod driver;
 pub(crate) mod engine;
+mod guard;
 mod opencl;
 mod proof;
 mod queue;
@@ -30,10 +31,10 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 
 use crate::Exact;
 use crate::backend::Backend;
-use crate::devices::{device, guarded};
 use crate::leaf::{Batch, LeafTimes};
 use driver::{Description, Driver, Fault};
 use engine::{Begun, Engine, LossParts, batch};
+pub(crate) use guard::guarded;
 use timed::Timed;
 pub use timed::Times;
 
@@ -97,12 +98,11 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the device of this number in [`crate::devices()`], beside the processor.
+    /// Opens a device, beside the processor.
     ///
     /// # Errors
     /// [`Misuse`] with what is missing and what to do.
-    pub fn open(number: usize, exact: Exact) -> Result<Self, Misuse> {
-        let found = device(number)?;
+    pub fn open(found: &Found, exact: Exact) -> Result<Self, Misuse> {
         let says = found.says();
         let driver = guarded(|| found.open().map_err(|fault| fault.0));
         let driver =

@@ -169,7 +169,7 @@ impl Machine {
     pub fn leaves(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
         match self.choose(profile)? {
             Choice::Exact => Ok(Box::new(self.exact()?)),
-            Choice::Gpu(number) => Ok(Box::new(Gpu::open(number, self.exact()?)?)),
+            Choice::Gpu(number) => Ok(Box::new(devices::open(number, self.exact()?)?)),
             Choice::Either => match devices::first(|| self.exact()) {
                 Ok(gpu) => Ok(Box::new(gpu)),
                 Err(_) => Ok(Box::new(self.exact()?)),

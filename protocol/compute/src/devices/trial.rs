@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::guarded;
-use crate::gpu;
+use crate::gpu::{guarded, look};
 
 /// Set in the environment of the process that tries drivers.
 const TRIAL: &str = "MUSTER_TRIES_DRIVERS";
@@ -25,7 +24,7 @@ pub fn try_drivers_apart() {
         return;
     }
     // A panic is an answer: the process that loads them bears it, too.
-    let _ = guarded(|| Ok(gpu::look()));
+    let _ = guarded(|| Ok(look()));
     std::process::exit(0);
 }
 

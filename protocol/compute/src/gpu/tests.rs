@@ -14,7 +14,6 @@ use super::engine::Engine;
 use super::{Gpu, Lot, TWICE};
 use crate::Exact;
 use crate::backend::Backend;
-use crate::devices::devices;
 use crate::plan::NetworkPlan;
 
 /// A device, one at a time: PoCL builds for one process only.
@@ -23,7 +22,7 @@ pub(crate) static ONE: Mutex<()> = Mutex::new(());
 /// The first device that is found, as something else has it; none, with a word, where there is none.
 pub(crate) fn with_device(test: impl FnOnce(Box<dyn Driver>)) {
     let _one = muster_core::lock::lock(&ONE);
-    match devices().first() {
+    match super::look().first() {
         Some(found) => test(found.open().unwrap()),
         #[allow(clippy::print_stderr)]
         None => eprintln!("no device is found: nothing was tried"),
