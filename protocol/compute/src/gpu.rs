@@ -7,15 +7,20 @@
 //! The kernels (`rows.cl`, `product.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
+mod attention;
 mod buffers;
 #[allow(unsafe_code)]
 mod cuda;
 mod decoder;
 mod driver;
 mod engine;
+mod mixture;
 #[allow(unsafe_code)]
 mod opencl;
+mod order;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod timed;
 
 use std::time::Instant;
@@ -32,7 +37,7 @@ use crate::backend::Backend;
 use crate::leaf::{Batch, LeafTimes};
 use crate::self_test;
 use driver::{Description, Driver, Fault};
-use engine::{Begun, Engine, LossParts, batch};
+use engine::{Begun, Engine, Host, LossParts, batch};
 use timed::Timed;
 pub use timed::Times;
 
@@ -114,7 +119,7 @@ impl Gpu {
         };
         let says = found.says();
         let driver = found.open().map_err(|fault| Misuse(format!("{says} cannot compute: {fault}")))?;
-        let engine = Engine::new(driver, exact.kernels, exact.threads());
+        let engine = Engine::new(driver, host(&exact));
         Ok(Self { exact, engine: Some(engine), says, gradient: Vec::new(), spent: LeafTimes::default() })
     }
 
@@ -129,13 +134,9 @@ impl Gpu {
     /// From now on waits after every kernel and adds up what each took: for measuring.
     pub fn time(&mut self) -> Times {
         let times = Times::default();
-        let (kernels, threads) = (self.exact.kernels, self.exact.threads());
+        let host = host(&self.exact);
         self.engine = self.engine.take().map(|engine| {
-            Engine::new(
-                Box::new(Timed { driver: engine.into_driver(), times: times.clone() }),
-                kernels,
-                threads,
-            )
+            Engine::new(Box::new(Timed { driver: engine.into_driver(), times: times.clone() }), host)
         });
         times
     }
@@ -288,6 +289,11 @@ impl Arithmetic for Gpu {
     fn threads(&self) -> usize {
         self.exact.threads()
     }
+}
+
+/// How the processor beside a device computes.
+fn host(exact: &Exact) -> Host {
+    Host { kernels: exact.kernels, threads: exact.threads() }
 }
 
 /// A leaf on its way; not begun where the device failed.

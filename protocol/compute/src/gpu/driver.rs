@@ -150,7 +150,7 @@ const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
 pub(super) const DEPTH: usize = 16;
 
 /// The kernels beside products.
-const ROWS: [&str; 13] = [
+const ROWS: [&str; 17] = [
     "rms_norm",
     "rms_norm_back",
     "add_rows",
@@ -163,6 +163,10 @@ const ROWS: [&str; 13] = [
     "subtract_targets",
     "gather",
     "embed_back",
+    "sigmoids",
+    "sigmoids_back",
+    "weigh_rows",
+    "weighted_swiglu_back",
     "grid",
 ];
 
@@ -180,6 +184,7 @@ pub(super) fn source(language: &str, wide: bool) -> String {
     }
     text.push_str(language);
     text.push_str(include_str!("rows.cl"));
+    text.push_str(include_str!("mixture.cl"));
     for Variant { name, tile, deep, heads } in &VARIANTS {
         let [a, b, heads] = [deep[0], deep[1], *heads].map(u8::from);
         text.push_str(&format!(

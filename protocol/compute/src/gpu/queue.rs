@@ -186,6 +186,13 @@ impl Queue {
         more: bool,
         gradient: Place,
     ) -> Outcome<()> {
+        if rows == 0 {
+            // Chains without a term: +0, or what the windows before left (ARITH-74).
+            let left = all.iter().filter(|_| !more);
+            return left
+                .map(|each| self.driver.clear(gradient.after(each.offset), each.outputs * each.inputs))
+                .collect();
+        }
         let tiles: usize =
             all.iter().map(|each| each.outputs.div_ceil(128) * each.inputs.div_ceil(128)).sum();
         let aligned = all.iter().all(|each| fast(rows, each.factors()));
@@ -351,13 +358,60 @@ impl Queue {
         self.driver.launch("subtract_targets", groups(rows), &common)
     }
 
-    /// Copies rows of `from`, by number, to `to`.
-    pub(super) fn gather(
+    /// ARITH-71: the sigmoid of each value, in place.
+    pub(super) fn sigmoids(&mut self, count: usize, values: Place) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(values)];
+        self.driver.launch("sigmoids", groups(count), &arguments)
+    }
+
+    /// ARITH-73: the gradient `d` of sigmoids becomes that of what they were made of.
+    pub(super) fn sigmoids_back(&mut self, count: usize, [sigmoid, d]: [Place; 2]) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(sigmoid), Argument::At(d)];
+        self.driver.launch("sigmoids_back", groups(count), &arguments)
+    }
+
+    /// ARITH-71: multiplies each row by its weight.
+    pub(super) fn weigh_rows(
         &mut self,
         [rows, width]: [usize; 2],
+        weights: Place,
+        values: Place,
+    ) -> Outcome<()> {
+        let count = rows * width;
+        let arguments =
+            [Argument::Long(count as u64), int(width)?, Argument::At(weights), Argument::At(values)];
+        self.driver.launch("weigh_rows", groups(count), &arguments)
+    }
+
+    /// ARITH-72: places are gate and up, σ(gate), weights, the gradient of the weighted product, which becomes that product,
+    /// then the gradients of gate and up, and of the weights.
+    pub(super) fn weighted_swiglu_back(
+        &mut self,
+        [rows, hidden]: [usize; 2],
+        places: [Place; 6],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(hidden)?];
+        arguments.extend(places.map(Argument::At));
+        self.driver.launch("weighted_swiglu_back", rows.div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// Copies rows of `from`, by number, to `to`.
+    pub(super) fn gather(&mut self, size: [usize; 2], places: [Place; 3]) -> Outcome<()> {
+        self.copy_rows(size, false, places)
+    }
+
+    /// Copies the rows of `from` to those of `to`, by number.
+    pub(super) fn scatter(&mut self, size: [usize; 2], places: [Place; 3]) -> Outcome<()> {
+        self.copy_rows(size, true, places)
+    }
+
+    fn copy_rows(
+        &mut self,
+        [rows, width]: [usize; 2],
+        back: bool,
         [numbers, from, to]: [Place; 3],
     ) -> Outcome<()> {
-        let mut arguments = vec![int(rows)?, int(width)?, Argument::Int(0)];
+        let mut arguments = vec![int(rows)?, int(width)?, Argument::Int(back.into())];
         arguments.extend([numbers, from, to].map(Argument::At));
         self.driver.launch("gather", groups(rows * width), &arguments)
     }
