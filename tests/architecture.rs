@@ -171,11 +171,16 @@ fn core_and_roles_touch_nothing_outside_themselves() {
     }
 }
 
-/// Where `unsafe` is allowed: the kernels, and what calls the few functions of our own around libtorch.
-const UNSAFE: [&str; 2] = ["protocol/compute/src/kernel", "protocol/compute/src/torch/library.rs"];
+/// Where `unsafe` is allowed: the kernels, and what calls the libraries of graphics processors.
+const UNSAFE: [&str; 4] = [
+    "protocol/compute/src/kernel",
+    "protocol/compute/src/gpu/cuda.rs",
+    "protocol/compute/src/gpu/opencl.rs",
+    "protocol/compute/src/torch/library.rs",
+];
 
 #[test]
-fn only_kernels_and_the_door_to_libtorch_are_unsafe() {
+fn only_kernels_and_the_doors_to_graphics_processors_are_unsafe() {
     let manifest =
         |folder: &str| fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a manifest");
     assert!(manifest("").contains("unsafe_code = \"forbid\""));

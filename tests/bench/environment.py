@@ -70,9 +70,9 @@ def verdict(name, measured, goal, met, judged=True):
 
 
 @functools.cache
-def build(binary, *features):
-    """Builds a binary of the workspace, out of what its tests are built of; returns its path."""
-    command = ["cargo", "build", "--release", "--locked", "--workspace", "--bin", binary, "--message-format=json"]
+def build(binary, *features, kind="bin"):
+    """Builds a binary or an example of the workspace, out of what its tests are built of; returns its path."""
+    command = ["cargo", "build", "--release", "--locked", "--workspace", f"--{kind}", binary, "--message-format=json"]
     command += [f"--features={name}" for name in features]
     output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     messages = (json.loads(line) for line in output.splitlines())

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Everything about libtorch on a device, in one command: is it right, how fast is it, do audited runs work on it?
+"""Everything about a graphics processor, in one command: is it right, how fast is it, do audited runs work on it?
 
     python3 tests/bench/gpu.py                                  # builds with --features tch, then measures on cuda:0
-    python3 tests/bench/gpu.py --device cpu --quick             # tries all of it where there is no graphics processor
+    python3 tests/bench/gpu.py --device cpu --quick             # tries all of it where there is none; PoCL takes its place
     python3 tests/bench/gpu.py --pack gpu.tar.xz                # builds, and packs programs and scripts, to be carried
     python3 -m tarfile -e gpu.tar.xz; python3 gpu/gpu.py --programs gpu/programs --within 450 --out report.txt      # there
 
@@ -10,7 +10,11 @@ Programs that were carried find the libtorch of the Python that runs this, which
 network. What is said goes to `--out`, too, line by line. Steps, all of them in this order or those of `--steps`:
 
 - machine: what is compared with what, and what a graphics processor's driver brings;
-- bench: `muster bench` on the device in each precision;
+- exact: leaves with defined bits, by OpenCL or CUDA: how many coefficients differ from the processor's, tokens a second, and where
+  the time goes;
+- run-exact: a run in the profile `exact`, without calibration: of two nodes and of two verifiers one computes on the device and
+  one on the processor; all hold one state, and a member that commits old gradients is banned;
+- bench: `muster bench` by libtorch on the device in each precision;
 - gradients: `libtorch.py`, distances to the gradients of defined bits and to other threads or the processor, by tensor;
 - speed: `libtorch.py`, tokens a second beside PyTorch on the same device, and what the protocol adds;
 - run-bf16, run-f32, run-tf32: a draft, `muster-verifier calibrate` on the device, a run with what that found: a steward, two
@@ -50,7 +54,7 @@ import environment
 PATIENCE, MOMENT, CALIBRATION, BENCH = 120, 30, 60, 30
 # A step is not begun with less.
 LEAST = 5
-PROGRAMS = ("bench-leaf", "evidence", "muster", "muster-torch", "muster-verifier", "muster-verifier-torch")
+PROGRAMS = ("bench-leaf", "evidence", "gpu", "muster", "muster-torch", "muster-verifier", "muster-verifier-torch")
 # Programs that would only become the one beside them, which is linked with libtorch: an archive has links instead.
 LINKED = {"muster": "muster-torch", "muster-verifier": "muster-verifier-torch"}
 SETTINGS = """
@@ -149,6 +153,11 @@ class Report:
             raise Failed(", ".join(failed))
 
 
+def built(name):
+    """The path of a program that is built here."""
+    return environment.build(name, "tch", kind="example" if name == "gpu" else "bin")
+
+
 class Programs:
     """The programs, built here or carried."""
 
@@ -156,7 +165,7 @@ class Programs:
         if folder:
             self.paths = {name: pathlib.Path(folder, name).resolve() for name in PROGRAMS}
         else:
-            self.paths = {name: environment.build(name, "tch") for name in PROGRAMS}
+            self.paths = {name: built(name) for name in PROGRAMS}
         if missing := [name for name, path in self.paths.items() if not os.access(path, os.X_OK)]:
             sys.exit(f"{folder} has no program {', '.join(missing)}")
 
@@ -190,6 +199,14 @@ def machine(report, arguments, programs):
     set_here = {name: value for name, value in os.environ.items() if re.match("NVIDIA_|CUDA_|CUBLAS|TORCH_|PYTORCH_", name)}
     report.line(f"environment: {set_here or 'nothing of CUDA'}")
     report.line(f"device: {arguments.device}; {said(programs['muster'], '--version')}")
+
+
+def exact(report, arguments, programs):
+    leaves, windows = (4, 1) if arguments.quick else (100, arguments.windows)
+    report.each({
+        "check": lambda: report.command([programs["gpu"], "check", leaves]),
+        "speed": lambda: report.command([programs["gpu"], "speed", windows, arguments.exact_device]),
+    })
 
 
 def libtorch(parts):
@@ -247,7 +264,7 @@ def pack(target):
     if not shutil.which("strip"):
         sys.exit("packing needs the program strip, of the package binutils")
     carried = [name for name in PROGRAMS if name not in LINKED]
-    paths = {name: environment.build(name, "tch") for name in carried}
+    paths = {name: built(name) for name in carried}
     with tempfile.TemporaryDirectory() as folder, tarfile.open(target, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
         for script in sorted(environment.BENCH.glob("*.py")):
             archive.add(script, pathlib.Path("gpu", script.name))
@@ -296,6 +313,9 @@ class Run:
         # Any text will do: these scripts are always at hand.
         self.muster("data", "pack", "--text", *sorted(environment.BENCH.glob("*.py")), "--out", corpus)
         new = ["run", "new", "--config", settings, "--data", corpus]
+        if self.profile == "exact":
+            self.muster(*new, "--out", self.folder / "run")
+            return
         self.muster(*new, "--out", self.folder / "draft")
         # What members have here, and nothing else: the device, and in f32 the kernels with defined bits.
         self.report.command([self.programs["muster-verifier"], "calibrate", self.folder / "draft", "--profile", self.profile,
@@ -306,22 +326,24 @@ class Run:
 
     def members(self):
         run = self.folder / "run"
-        self.start("steward", "muster", "host", run, "--listen", "127.0.0.1:0", *self.backend())
+        self.start("steward", "muster", "host", run, "--listen", "127.0.0.1:0", *self.backend(self.profile != "exact"))
         begun = time.monotonic()
         while "invite with" not in self.log("steward"):
             self.check(begun)
         node = self.muster("invite", run, "--role", "node", "--founder", "--uses", "3").strip()
         verifier = self.muster("invite", run, "--role", "verifier", "--uses", "2").strip()
-        for name in ("verifier", "juror"):
+        for name, device in (("verifier", True), ("juror", self.profile != "exact")):
             self.run([self.programs["muster-verifier"], "enroll", verifier, "--data-dir", self.folder / name])
-            self.start(name, "muster-verifier", "watch", self.folder / name, *self.backend())
-        for name, device in (("first", True), ("second", self.profile != "f32")):
+            self.start(name, "muster-verifier", "watch", self.folder / name, *self.backend(device))
+        for name, device in (("first", True), ("second", self.profile not in ("exact", "f32"))):
             self.start(name, "muster", "join", node, "--data-dir", self.folder / name, "--listen", "127.0.0.1:0",
                        *self.backend(device))
         self.start("attacker", "muster", "demo-role", "attacker", "lazy", FROM, node, self.folder / "attacker")
 
     def backend(self, device=True):
         threads = ["--threads", max(1, int(self.arguments.threads) // 4)]
+        if self.profile == "exact":
+            return [*threads, "--device", f"gpu:{self.arguments.exact_device}" if device else "cpu"]
         return [*threads, "--backend", *(["tch", "--device", self.arguments.device] if device else ["exact"])]
 
     def ends(self):
@@ -389,6 +411,8 @@ class Step:
 
 STEPS = {
     "machine": Step(machine, 30),
+    "exact": Step(exact, 120),
+    "run-exact": Step(run("exact"), 120),
     "bench": Step(bench, 90),
     "gradients": Step(libtorch("distance"), 100),
     "speed": Step(libtorch("speed,costs"), 150),
@@ -402,7 +426,8 @@ STEPS = {
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda:0", help="cpu, cuda or cuda:N")
+    parser.add_argument("--device", default="cuda:0", help="of libtorch: cpu, cuda or cuda:N")
+    parser.add_argument("--exact-device", type=int, default=0, metavar="N", help="of those that `muster doctor` names gpu:N")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", default=",".join(STEPS), metavar=",".join(STEPS))
     parser.add_argument("--within", type=float, default=float("inf"), metavar="SECONDS", help="of all steps together")

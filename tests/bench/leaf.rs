@@ -203,6 +203,8 @@ struct Bench {
     backend: Box<dyn Backend>,
     windows: Vec<Vec<u32>>,
     state: Option<State>,
+    /// A member keeps these from round to round: new ones of 100 M coefficients take as long as a leaf on a fast device.
+    spares: Spares,
 }
 
 impl Bench {
@@ -224,6 +226,7 @@ impl Bench {
             backend: settings.backend()?,
             windows,
             state: None,
+            spares: Spares::default(),
         })
     }
 
@@ -314,7 +317,7 @@ impl Bench {
     }
 
     fn leaves(&mut self, count: usize, audited: bool) -> Result<Value, Failure> {
-        let (threads, spares, probe) = (self.threads, Spares::default(), self.probe());
+        let (threads, spares, probe) = (self.threads, self.spares.clone(), self.probe());
         let (backend, manifest, job) = self.job()?;
         let LeafJob { state, round_seed, leaf, windows } = job;
         let mut tasks = (0..count).map(|_| LeafTask {
@@ -341,7 +344,7 @@ impl Bench {
     /// Seconds of a contribution of so many leaves: each added beside the next one's gradient, as a member does; and all
     /// of them collected, then added on one thread.
     fn contribution(&mut self, count: usize) -> Result<Value, Failure> {
-        let (threads, spares) = (self.threads, Spares::default());
+        let (threads, spares) = (self.threads, self.spares.clone());
         let (backend, manifest, job) = self.job()?;
         let LeafJob { state, round_seed, leaf, windows } = job;
         let mut timed = |collected: bool| {
@@ -378,12 +381,12 @@ impl Bench {
 
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
         let (threads, workers, probe) = (self.threads, Workers::new(self.threads), self.probe());
+        let spares = self.spares.clone();
         let (backend, manifest, job) = self.job()?;
         let layout = Layout::of_run(manifest);
         let mut q = vec![0; layout.parameters()];
         backend.leaf(manifest, &job, &mut q);
         let [mut gradient, mut grid] = [f64::INFINITY; 2];
-        let spares = Spares::default();
         for _ in 0..count {
             // As a member does: a vector that was given back takes the leaf.
             let begun = Instant::now();

@@ -38,6 +38,11 @@ pub trait Backend: Arithmetic {
         Ok(())
     }
 
+    /// Why leaves that it has computed must not be signed (COMMIT-7); none where nothing is known against them.
+    fn doubt(&self) -> Option<&str> {
+        None
+    }
+
     /// A description. Backends with the same description give the same bits.
     fn describe(&self) -> String;
 }

@@ -9,18 +9,17 @@
 
 mod attention;
 mod buffers;
-#[allow(unsafe_code)]
 mod cuda;
 mod decoder;
-mod driver;
-mod engine;
+pub(crate) mod driver;
+pub(crate) mod engine;
 mod mixture;
-#[allow(unsafe_code)]
 mod opencl;
 mod order;
+mod proof;
 mod queue;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timed;
 
 use std::time::Instant;
@@ -35,9 +34,8 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use crate::Exact;
 use crate::backend::Backend;
 use crate::leaf::{Batch, LeafTimes};
-use crate::self_test;
 use driver::{Description, Driver, Fault};
-use engine::{Begun, Engine, Host, LossParts, batch};
+use engine::{Begun, Engine, LossParts, batch};
 use timed::Timed;
 pub use timed::Times;
 
@@ -72,22 +70,15 @@ impl Found {
     }
 }
 
-/// The devices of this machine, by number: graphics processors first. Those that CUDA reaches are named only where OpenCL has
-/// none of NVIDIA's.
+/// The devices of this machine, by number, each once for every library that reaches it: graphics processors first, and of
+/// NVIDIA's those by CUDA, which is a little faster and wants its compiler installed.
 pub fn devices() -> Vec<Found> {
-    let by_opencl = opencl::devices()
-        .into_iter()
-        .map(|(description, device)| Found { description, way: Reached::OpenCl(device) });
-    let mut found: Vec<Found> = by_opencl.collect();
-    let forced = std::env::var_os("MUSTER_CUDA").is_some();
-    for (description, number) in cuda::devices() {
-        if forced || !found.iter().any(|other| other.description.name == description.name) {
-            found.push(Found { description, way: Reached::Cuda(number) });
-        }
-    }
-    if forced {
-        found.retain(|found| matches!(found.way, Reached::Cuda(_)));
-    }
+    let by_cuda =
+        cuda::devices().into_iter().map(|(description, number)| (description, Reached::Cuda(number)));
+    let by_opencl =
+        opencl::devices().into_iter().map(|(description, device)| (description, Reached::OpenCl(device)));
+    let mut found: Vec<Found> =
+        by_cuda.chain(by_opencl).map(|(description, way)| Found { description, way }).collect();
     found.sort_by_key(|found| !found.description.graphics);
     found
 }
@@ -97,6 +88,10 @@ pub struct Gpu {
     exact: Exact,
     engine: Option<Engine>,
     says: String,
+    /// Which leaves are computed twice.
+    lot: Lot,
+    /// Why what was computed so far must not be signed.
+    doubt: Option<String>,
     gradient: Vec<f32>,
     spent: LeafTimes,
 }
@@ -119,8 +114,20 @@ impl Gpu {
         };
         let says = found.says();
         let driver = found.open().map_err(|fault| Misuse(format!("{says} cannot compute: {fault}")))?;
-        let engine = Engine::new(driver, host(&exact));
-        Ok(Self { exact, engine: Some(engine), says, gradient: Vec::new(), spent: LeafTimes::default() })
+        Ok(Self::with(driver, exact, says))
+    }
+
+    fn with(driver: Box<dyn Driver>, exact: Exact, says: String) -> Self {
+        let engine = Engine::new(driver, exact.kernels, exact.threads());
+        Self {
+            exact,
+            engine: Some(engine),
+            says,
+            lot: Lot::new(TWICE),
+            doubt: None,
+            gradient: Vec::new(),
+            spent: LeafTimes::default(),
+        }
     }
 
     /// From now on all products have large tiles, or small ones; with none, their size decides: for tests.
@@ -134,33 +141,64 @@ impl Gpu {
     /// From now on waits after every kernel and adds up what each took: for measuring.
     pub fn time(&mut self) -> Times {
         let times = Times::default();
-        let host = host(&self.exact);
+        let (kernels, threads) = (self.exact.kernels, self.exact.threads());
         self.engine = self.engine.take().map(|engine| {
-            Engine::new(Box::new(Timed { driver: engine.into_driver(), times: times.clone() }), host)
+            let driver = Timed { driver: engine.into_driver(), times: times.clone() };
+            Engine::new(Box::new(driver), kernels, threads)
         });
         times
     }
 
-    /// Waits for the leaf before, and begins the next one. Gives what the loss of the leaf before is made of, where the device
-    /// has computed it.
-    fn turn<'a>(
+    /// What the loss of a leaf that was begun is made of, once it is computed.
+    fn parts(&mut self, manifest: &Manifest, way: &Way<'_>) -> Option<LossParts> {
+        let begun = way.begun.as_ref()?;
+        self.ask(&manifest.model, |engine| engine.loss(begun))
+    }
+
+    /// Begins a leaf. With `same`, the one before had the same parameters.
+    fn begin<'a>(&mut self, manifest: &Manifest, task: LeafTask<'a>, same: bool) -> Way<'a> {
+        let begun = match task.windows.is_empty() {
+            true => None,
+            false => self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same)),
+        };
+        Way { task, begun, twice: self.lot.draw() }
+    }
+
+    /// The integers and the loss of a leaf whose parts are there; by the processor where the device failed.
+    fn finish(
         &mut self,
         manifest: &Manifest,
-        before: Option<&Way<'a>>,
-        next: Option<LeafTask<'a>>,
-    ) -> (Option<LossParts>, Option<Way<'a>>) {
-        let parts = before.and_then(|way| {
-            let begun = way.begun.as_ref()?;
-            self.ask(&manifest.model, |engine| engine.loss(begun))
+        way: &mut Way<'_>,
+        parts: Option<LossParts>,
+    ) -> (Vec<i32>, i64) {
+        let mut q = std::mem::take(&mut way.task.q);
+        q.resize(way.task.state.parameters.len(), 0);
+        let job = way.task.job();
+        let loss = parts.and_then(|parts| {
+            let begun = way.begun.take()?;
+            self.ask(&manifest.model, |engine| engine.integers(&begun, &job, &mut q))?;
+            Some(fixed_loss(parts.mean()))
         });
-        let next = next.map(|task| {
-            // Both are borrowed until the last leaf is taken: the same address is the same state.
-            let same =
-                before.is_some_and(|way| way.begun.is_some() && std::ptr::eq(way.task.state, task.state));
-            let begun = self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same));
-            Way { task, begun }
+        let loss = loss.unwrap_or_else(|| self.exact.leaf(manifest, &job, &mut q));
+        (q, loss)
+    }
+
+    /// Computes a leaf once more. Where the device gives something else, what it computed before is in doubt as well; the
+    /// processor computes this leaf, and from now on all.
+    fn check(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32], loss: &mut i64) {
+        let mut again = vec![0; q.len()];
+        let repeated = self.ask(&manifest.model, |engine| {
+            let begun = engine.begin(&manifest.model, job, true)?;
+            let parts = engine.loss(&begun)?;
+            engine.integers(&begun, job, &mut again)?;
+            Ok(fixed_loss(parts.mean()))
         });
-        (parts, next)
+        if repeated.is_some_and(|repeated| repeated != *loss || again != *q) {
+            let why = "it computed one leaf in two ways: its memory or its units fail";
+            self.leave(&Fault(why.into()));
+            self.doubt = Some(self.says.clone());
+            *loss = self.exact.leaf(manifest, job, q);
+        }
     }
 
     /// Leaves the device to itself, after it failed.
@@ -207,11 +245,15 @@ impl Backend for Gpu {
     fn self_test(&mut self) -> Result<(), Misuse> {
         self.exact.self_test()?;
         let Self { exact, engine: Some(engine), says, .. } = self else { return Ok(()) };
-        self_test::run(engine, exact.kernels, says, Engine::has)
+        proof::prove(engine, exact.kernels, says)
     }
 
     fn describe(&self) -> String {
         self.says.clone()
+    }
+
+    fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
     }
 }
 
@@ -221,6 +263,9 @@ impl Arithmetic for Gpu {
     }
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
+        if job.windows.is_empty() {
+            return self.exact.leaf(manifest, job, q);
+        }
         let begun_at = Instant::now();
         let done = self.ask(&manifest.model, |engine| {
             let begun = engine.begin(&manifest.model, job, false)?;
@@ -245,18 +290,23 @@ impl Arithmetic for Gpu {
         loop {
             let begun_at = Instant::now();
             let next = tasks.next();
-            // While the next leaf is computed, the one before is copied and taken.
-            let (parts, next) = self.turn(manifest, before.as_ref(), next);
-            if let Some(Way { mut task, begun }) = before {
-                let mut q = std::mem::take(&mut task.q);
-                q.resize(task.state.parameters.len(), 0);
-                let job = task.job();
-                let loss = parts.and_then(|parts| {
-                    let begun = begun?;
-                    self.ask(&manifest.model, |engine| engine.integers(&begun, &job, &mut q))?;
-                    Some(fixed_loss(parts.mean()))
-                });
-                let loss = loss.unwrap_or_else(|| self.exact.leaf(manifest, &job, &mut q));
+            let mut parts = before.as_ref().and_then(|way| self.parts(manifest, way));
+            // Both are borrowed until the last leaf is taken: the same address is the same state.
+            let state = before.as_ref().filter(|way| way.begun.is_some()).map(|way| way.task.state);
+            let same = |task: &LeafTask<'a>| state.is_some_and(|state| std::ptr::eq(state, task.state));
+            let mut taken = None;
+            // Before the next leaf is begun, or while it is computed.
+            if let Some(way) = before.as_mut().filter(|way| way.twice && way.begun.is_some()) {
+                let (mut q, mut loss) = self.finish(manifest, way, parts.take());
+                self.check(manifest, &way.task.job(), &mut q, &mut loss);
+                taken = Some((q, loss));
+            }
+            let next = next.map(|task| {
+                let same = same(&task);
+                self.begin(manifest, task, same)
+            });
+            if let Some(mut way) = before.take() {
+                let (q, loss) = taken.unwrap_or_else(|| self.finish(manifest, &mut way, parts));
                 self.spent.gradient += begun_at.elapsed();
                 take(q, loss);
             }
@@ -291,13 +341,33 @@ impl Arithmetic for Gpu {
     }
 }
 
-/// How the processor beside a device computes.
-fn host(exact: &Exact) -> Host {
-    Host { kernels: exact.kernels, threads: exact.threads() }
-}
-
 /// A leaf on its way; not begun where the device failed.
 struct Way<'a> {
     task: LeafTask<'a>,
     begun: Option<Begun>,
+    /// Whether it is computed once more.
+    twice: bool,
+}
+
+/// One leaf of so many, by lot: which ones it are need not be secret, a fault does not choose its leaf.
+struct Lot {
+    of: u64,
+    state: u64,
+}
+
+/// Leaves of which one is computed twice.
+const TWICE: u64 = 16;
+
+impl Lot {
+    fn new(of: u64) -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        Self { of, state: RandomState::new().hash_one(of) }
+    }
+
+    fn draw(&mut self) -> bool {
+        // Knuth's linear congruential numbers ("Seminumerical Algorithms", 3.3.4); their upper bits are good enough.
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % self.of == 0
+    }
 }

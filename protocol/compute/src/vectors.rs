@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::attention::{Attention, Heads};
 use crate::decoder::{self, Embedded};
+use crate::gpu::engine::Engine as Device;
+use crate::gpu::tests::with_device;
 use crate::kernel::albert;
 use crate::kernel::lamb::{self, Layerwise};
 use crate::kernel::matrix::{Panels, Product, multiply};
@@ -217,7 +219,19 @@ fn gradient(kernels: Kernels, inputs: &Value, parameters: &[f32]) -> Value {
         shown(engine.gradient(setting, parameters, batch))
     });
     assert_eq!(found[0], found[1], "recomputation changes no bit");
-    json!({ "loss": wide(engine.evaluate(&model, parameters, batch)), "gradient": found[0] })
+    let loss = wide(engine.evaluate(&model, parameters, batch));
+    if kernels.path() == paths()[0] {
+        with_device(|driver| {
+            let mut device = Device::new(driver, kernels, 1);
+            if Device::has(&model) {
+                let mut gradient = vec![9.0; parameters.len()];
+                device.gradient(&model, parameters, batch, &mut gradient).unwrap();
+                assert_eq!(shown(&gradient), found[0], "on a device");
+                assert_eq!(wide(device.evaluate(&model, parameters, batch).unwrap()), loss, "on a device");
+            }
+        });
+    }
+    json!({ "loss": loss, "gradient": found[0] })
 }
 
 fn fused(inputs: &Value) -> Value {

@@ -192,6 +192,10 @@ impl Committing {
         let tree = self.shared.stopwatch.time(Phase::Hashing, || {
             Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(layout, &q, chunk)))
         });
+        if let Some(why) = lock(&self.arithmetic).doubt() {
+            tracing::error!("round {}: {why}", work.round);
+            return Err(JoinError::Unreliable(work.round));
+        }
         // COMMIT-7: after the hashes, so that what they read is looked at, too.
         let sound = || trace.as_ref().is_none_or(|trace| trace.fits(threads, &q, loss));
         if !self.shared.stopwatch.time(Phase::Hashing, sound) {

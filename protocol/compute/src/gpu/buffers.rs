@@ -6,8 +6,9 @@ use super::driver::{Driver, Fault, Memory, Outcome, Place};
 use crate::plan::{FamilyPlan, NetworkPlan};
 use decoder::DecoderBuffers;
 
-/// Of a device's memory, what is left to others and to the library, in per cent.
-const LEFT: u64 = 15;
+/// Parts of a device's memory that are asked for, in per cent: a little is left to the library, and more where other programs
+/// have it.
+const PARTS: [u64; 4] = [85, 42, 21, 10];
 
 /// Everything that a model needs on a device.
 pub(super) struct Buffers {
@@ -64,13 +65,13 @@ impl Need {
         [self.fixed, kept * self.layer + self.once].map(|values| 4 * values as u64)
     }
 
-    /// How many of a leaf's windows fit at a time.
+    /// How many of a leaf's windows fit at a time, in the part of the memory that is asked for.
     ///
     /// # Errors
     /// [`Fault`] with what is needed and what there is, where not even one does.
-    fn portion(&self, driver: &dyn Driver, layers: usize, windows: usize) -> Outcome<Portion> {
-        let description = driver.description();
-        let usable = description.memory / 100 * (100 - LEFT);
+    fn portion(&self, taking: &Taking<'_>, layers: usize, windows: usize) -> Outcome<Portion> {
+        let description = taking.driver.description();
+        let usable = description.memory / 100 * taking.part;
         for kept in [layers, 1] {
             let [fixed, window] = self.bytes(kept);
             let fit = usable.saturating_sub(fixed) / window.max(1);
@@ -93,11 +94,28 @@ impl Need {
 }
 
 impl Buffers {
-    /// Takes the memory. What was taken is given back where not all of it is there.
+    /// Takes the memory: less of it, for fewer windows at a time, where not all is free.
+    ///
+    /// # Errors
+    /// [`Fault`] with what is needed and what there is, where not even one window fits.
     pub(super) fn take(driver: &mut dyn Driver, plan: &NetworkPlan, windows: usize) -> Outcome<Self> {
-        let mut taking = Taking { driver, taken: Vec::new() };
+        let mut last = Fault("it has no memory".into());
+        for part in PARTS {
+            match Self::take_part(driver, plan, windows, part) {
+                Ok(buffers) => return Ok(buffers),
+                // What was refused first says most.
+                Err(fault) if part == PARTS[0] => last = fault,
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    /// What was taken is given back where not all of it is there.
+    fn take_part(driver: &mut dyn Driver, plan: &NetworkPlan, windows: usize, part: u64) -> Outcome<Self> {
+        let mut taking = Taking { driver, part, taken: Vec::new() };
         let made = Self::make(&mut taking, plan, windows);
-        let Taking { driver, taken } = taking;
+        let Taking { driver, taken, .. } = taking;
         match made {
             Ok((leaf, family)) => Ok(Self { taken, windows, leaf, family }),
             Err(fault) => {
@@ -120,6 +138,13 @@ impl Buffers {
             FamilyPlan::Albert(_) => return Err(Fault("ALBERTs are not computed on it".into())),
         };
         Ok((LeafPlaces::take(taking, plan, windows)?, family))
+    }
+
+    /// What is on the device at a time.
+    #[cfg(test)]
+    pub(super) fn portion(&self) -> Portion {
+        let FamilyBuffers::Decoder(DecoderBuffers { portion, .. }) = &self.family;
+        *portion
     }
 
     /// Gives all of it back.
@@ -152,6 +177,8 @@ impl LeafPlaces {
 /// A device, and what was taken of it.
 struct Taking<'a> {
     driver: &'a mut dyn Driver,
+    /// Of its memory, what is asked for, in per cent.
+    part: u64,
     taken: Vec<Memory>,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Work-items of a group, in every kernel.
-pub(super) const ITEMS: u64 = 256;
+pub(crate) const ITEMS: u64 = 256;
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Description {
 pub(crate) struct Fault(pub String);
 
 impl Fault {
-    pub(super) fn new(what: &str, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(what: &str, why: impl fmt::Display) -> Self {
         Self(format!("{what}: {why}"))
     }
 }
@@ -40,36 +40,36 @@ impl fmt::Display for Fault {
     }
 }
 
-pub(super) type Outcome<T> = Result<T, Fault>;
+pub(crate) type Outcome<T> = Result<T, Fault>;
 
 /// Memory of a device, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory(pub usize);
+pub(crate) struct Memory(pub usize);
 
 /// A place in a device's memory, in values of four bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub memory: Memory,
     pub first: usize,
 }
 
 impl Place {
     /// So many values further on.
-    pub(super) fn after(self, values: usize) -> Self {
+    pub(crate) fn after(self, values: usize) -> Self {
         Self { first: self.first + values, ..self }
     }
 }
 
 /// One of two places of the host that copies arrive at: one may be read while the other is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     #[default]
     Even,
     Odd,
 }
 
 impl Slot {
-    pub(super) fn other(self) -> Self {
+    pub(crate) fn other(self) -> Self {
         match self {
             Self::Even => Self::Odd,
             Self::Odd => Self::Even,
@@ -79,7 +79,7 @@ impl Slot {
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Argument {
+pub(crate) enum Argument {
     Int(i32),
     Long(u64),
     Real(f32),
@@ -89,7 +89,7 @@ pub(super) enum Argument {
 }
 
 /// A device. Commands are carried out in order; a download waits for those before it.
-pub(super) trait Driver: Send {
+pub(crate) trait Driver: Send {
     fn description(&self) -> &Description;
 
     /// Memory whose contents are not defined.
@@ -147,10 +147,10 @@ const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
 ];
 
 /// What the depth of an aligned product must be a multiple of.
-pub(super) const DEPTH: usize = 16;
+pub(crate) const DEPTH: usize = 16;
 
 /// The kernels beside products.
-const ROWS: [&str; 17] = [
+const ROWS: [&str; 18] = [
     "rms_norm",
     "rms_norm_back",
     "add_rows",
@@ -163,6 +163,7 @@ const ROWS: [&str; 17] = [
     "subtract_targets",
     "gather",
     "embed_back",
+    "functions",
     "sigmoids",
     "sigmoids_back",
     "weigh_rows",
@@ -171,13 +172,13 @@ const ROWS: [&str; 17] = [
 ];
 
 /// Names of all kernels that a device with or without f64 has.
-pub(super) fn names(wide: bool) -> impl Iterator<Item = &'static str> {
+pub(crate) fn names(wide: bool) -> impl Iterator<Item = &'static str> {
     let rows = ROWS.into_iter().filter(move |name| wide || *name != "grid");
     rows.chain(VARIANTS.iter().map(|variant| variant.name)).chain(TILES.iter().map(|(name, ..)| *name))
 }
 
 /// The source of all kernels, after the words of a language.
-pub(super) fn source(language: &str, wide: bool) -> String {
+pub(crate) fn source(language: &str, wide: bool) -> String {
     let mut text = String::new();
     if wide {
         text.push_str("#define WIDE\n");

@@ -19,7 +19,7 @@ use crate::self_test::Computes;
 use crate::sums::copy_leaf;
 
 /// A device with a model on it.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     queue: Queue,
     host: Host,
     /// What experts tokens choose, by layer.
@@ -43,7 +43,7 @@ struct Open {
 }
 
 /// A leaf that is under way on the device.
-pub(super) struct Begun {
+pub(crate) struct Begun {
     windows: usize,
     /// Whether the device puts it on the grid.
     on_grid: bool,
@@ -52,7 +52,7 @@ pub(super) struct Begun {
 
 /// What a leaf's loss is made of, for each predicted token: the sum of the exponentials, and the target's logit less the
 /// largest.
-pub(super) struct LossParts {
+pub(crate) struct LossParts {
     sums: Vec<f32>,
     chosen: Vec<f32>,
     /// Tokens of a window.
@@ -61,7 +61,7 @@ pub(super) struct LossParts {
 
 impl LossParts {
     /// The mean loss (ARITH-45). The logarithm is here, in f64: a device need not have one (ARITH-40).
-    pub(super) fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         let loss = |(sum, chosen): (&f32, &f32)| function::ln(f64::from(*sum)) - f64::from(*chosen);
         let windows = self.sums.chunks(self.predicted).zip(self.chosen.chunks(self.predicted));
         let of_window = |(sums, chosen): (&[f32], &[f32])| {
@@ -72,13 +72,13 @@ impl LossParts {
 }
 
 impl Engine {
-    pub(super) fn new(driver: Box<dyn Driver>, host: Host) -> Self {
-        let queue = Queue { driver, large: None };
+    pub(crate) fn new(driver: Box<dyn Driver>, kernels: Kernels, threads: usize) -> Self {
+        let (queue, host) = (Queue { driver, large: None }, Host { kernels, threads });
         Self { queue, host, chosen: Vec::new(), slot: Slot::default(), open: None }
     }
 
     /// The device, with nothing on it.
-    pub(super) fn into_driver(self) -> Box<dyn Driver> {
+    pub(crate) fn into_driver(self) -> Box<dyn Driver> {
         let Self { mut queue, open, .. } = self;
         if let Some(open) = open {
             open.buffers.give_back(&mut *queue.driver);
@@ -86,13 +86,17 @@ impl Engine {
         queue.driver
     }
 
+    pub(super) fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
     /// From now on all products have large tiles, or small ones; with none, their size decides.
-    pub(super) fn force_tiles(&mut self, large: Option<bool>) {
+    pub(crate) fn force_tiles(&mut self, large: Option<bool>) {
         self.queue.large = large;
     }
 
     /// Whether a model's passes are kernels here.
-    pub(super) fn has(model: &Model) -> bool {
+    pub(crate) fn has(model: &Model) -> bool {
         !matches!(model.family, Family::Albert(_))
     }
 
@@ -109,7 +113,7 @@ impl Engine {
     }
 
     /// Begins a leaf whose integers are wanted. With `parameters_there`, those of the leaf before are its own.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         model: &Model,
         job: &LeafJob<'_>,
@@ -138,14 +142,14 @@ impl Engine {
     }
 
     /// Waits for the leaf that was begun last, and gives what its loss is made of.
-    pub(super) fn loss(&mut self, begun: &Begun) -> Outcome<LossParts> {
+    pub(crate) fn loss(&mut self, begun: &Begun) -> Outcome<LossParts> {
         let Self { queue, open, .. } = self;
         let Some(open) = open else { return Err(Fault("no leaf is under way".into())) };
         loss_parts(queue, open, begun.windows)
     }
 
     /// The integers of a leaf whose loss was asked for. The next one may have been begun, but no other.
-    pub(super) fn integers(&mut self, begun: &Begun, job: &LeafJob<'_>, q: &mut [i32]) -> Outcome<()> {
+    pub(crate) fn integers(&mut self, begun: &Begun, job: &LeafJob<'_>, q: &mut [i32]) -> Outcome<()> {
         let Self { queue, host: Host { kernels, threads }, open, .. } = self;
         let Some(open) = open else { return Err(Fault("no leaf is under way".into())) };
         let staged = queue.driver.staged(begun.slot)?;
@@ -159,7 +163,7 @@ impl Engine {
     }
 
     /// The mean loss and the gradient of some windows.
-    pub(super) fn gradient(
+    pub(crate) fn gradient(
         &mut self,
         model: &Model,
         parameters: &[f32],
@@ -175,7 +179,7 @@ impl Engine {
     }
 
     /// The mean loss of some windows; NaN where that is not finite.
-    pub(super) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Outcome<f64> {
+    pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Outcome<f64> {
         let open = self.open(model, batch.windows.len())?;
         self.upload(open.buffers.leaf.parameters, parameters)?;
         self.pass(&open, batch, false)?;
@@ -229,7 +233,7 @@ impl Computes for Engine {
 }
 
 /// What a leaf is computed of.
-pub(super) fn batch<'a>(job: &LeafJob<'a>) -> Batch<'a> {
+pub(crate) fn batch<'a>(job: &LeafJob<'a>) -> Batch<'a> {
     Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf }
 }
 

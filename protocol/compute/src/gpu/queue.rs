@@ -427,6 +427,12 @@ impl Queue {
         self.driver.launch("embed_back", groups(width) * tokens as u64, &arguments)
     }
 
+    /// What a proof asks of so many numbers, and pairs of them: five rows.
+    pub(super) fn functions(&mut self, count: usize, [x, y, out]: [Place; 3]) -> Outcome<()> {
+        let arguments = [int(count)?, Argument::At(x), Argument::At(y), Argument::At(out)];
+        self.driver.launch("functions", groups(count), &arguments)
+    }
+
     /// GRID-2 of so many coefficients from `first` on.
     pub(super) fn grid(
         &mut self,

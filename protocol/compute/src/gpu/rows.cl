@@ -272,6 +272,21 @@ KERNEL embed_back(int n, GLOBAL const int *tokens, ulong tokens0, GLOBAL const i
     out[at] = sum;
 }
 
+// For a device's proof: e^x, x/y, √x, fma(x, y, x), and x·y + x in two roundings, in five rows of `count`.
+KERNEL functions(int count, GLOBAL const float *x, ulong x0, GLOBAL const float *y, ulong y0, GLOBAL float *out, ulong out0) {
+    const ulong all = ALL;
+    if (all >= count)
+        return;
+    const float a = x[x0 + all], b = y[y0 + all];
+    GLOBAL float *to = out + out0 + all;
+    const float product = a * b;
+    to[0] = exponential(a);
+    to[(ulong)count] = DIVIDE(a, b);
+    to[2 * (ulong)count] = ROOT(a);
+    to[3 * (ulong)count] = fma(a, b, a);
+    to[4 * (ulong)count] = product + a;
+}
+
 #ifdef WIDE
 #define QUARTER(a, b, c, d)                                                                                           \
     x[a] += x[b], x[d] ^= x[a], x[d] = x[d] << 16 | x[d] >> 16, x[c] += x[d], x[b] ^= x[c], x[b] = x[b] << 12 | x[b] >> 20,  \

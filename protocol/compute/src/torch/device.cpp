@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -32,6 +32,11 @@ template <typename Work> bool tried(Work work) {
 
 // What the last failure of this thread was. The string stays until its next one.
 extern "C" const char *muster_torch_failure() { return failure.c_str(); }
+
+// Moves a vector to memory that graphics processors read and write by themselves; whether it went well.
+extern "C" bool muster_torch_pin(at::Tensor *vector) {
+    return tried([&] { *vector = vector->pin_memory(); });
+}
 
 // Begins to copy a vector from a graphics processor to memory once it has done what was asked of it so far, beside what
 // is asked of it later. Both vectors stay, and neither is touched, until the copy is waited for. Null after a failure.

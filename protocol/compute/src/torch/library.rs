@@ -22,6 +22,7 @@ unsafe extern "C" {
     safe fn muster_torch_settle(tf32: bool) -> *const c_char;
     safe fn muster_torch_free(number: i64) -> i64;
     safe fn muster_torch_failure() -> *const c_char;
+    fn muster_torch_pin(vector: *mut C_tensor) -> bool;
     fn muster_torch_download(to: *mut C_tensor, from: *const C_tensor) -> *mut c_void;
     fn muster_torch_wait(download: *mut c_void) -> bool;
 }
@@ -95,6 +96,12 @@ pub(super) fn values_mut(vector: &mut Tensor) -> &mut [f32] {
 fn assert_flat(vector: &Tensor) {
     let flat = vector.dim() == 1 && vector.is_contiguous();
     assert!(flat && vector.kind() == Kind::Float && vector.device() == tch::Device::Cpu, "a flat vector");
+}
+
+/// Moves a vector to memory that graphics processors read and write by themselves, as far as the system grants that.
+pub(super) fn pin(vector: &mut Tensor) {
+    // SAFETY: it is a tensor, which becomes another one of the same values; after a failure it is what it was.
+    let _ = unsafe { muster_torch_pin(vector.as_mut_ptr()) };
 }
 
 /// A vector on its way from a graphics processor to memory. It holds both ends, so that nothing of them is touched before

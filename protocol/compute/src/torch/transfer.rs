@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tch::{Device, Kind, Tensor};
 
-use super::library::{Download, values, values_mut};
+use super::library::{Download, pin, values, values_mut};
 use crate::parallel::{each, parts};
 
 /// Values that one task compares or copies: a few times what a thread costs to start.
@@ -13,12 +13,12 @@ const PIECE: usize = 1 << 17;
 /// Zeros in memory; where a graphics processor is to reach them, in memory that it reads and writes by itself, as far as
 /// the system grants that.
 fn memory(length: usize, device: Device) -> Tensor {
-    let vector = Tensor::zeros([length as i64], (Kind::Float, Device::Cpu));
-    if length == 0 || !device.is_cuda() {
-        return vector;
+    let mut vector = Tensor::zeros([length as i64], (Kind::Float, Device::Cpu));
+    if length > 0 && device.is_cuda() {
+        // Such memory is limited. Any other takes the same copies, only slower.
+        pin(&mut vector);
     }
-    // Such memory is limited. Any other takes the same copies, only slower.
-    vector.f_pin_memory(device).unwrap_or(vector)
+    vector
 }
 
 /// A vector on a graphics processor, with arbitrary content; nothing where the processor itself computes.

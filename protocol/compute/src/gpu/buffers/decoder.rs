@@ -149,7 +149,7 @@ impl DecoderBuffers {
         windows: usize,
     ) -> Outcome<Self> {
         let sizes = Sizes::of(plan, ranges);
-        let portion = sizes.need(plan, windows).portion(taking.driver, plan.layers, windows)?;
+        let portion = sizes.need(plan, windows).portion(taking, plan.layers, windows)?;
         let (times, rows) = (portion.windows, windows * plan.tokens);
         let angles = [taking.filled(&ranges.cosines)?, taking.filled(&ranges.sines)?];
         let layers =
