@@ -18,6 +18,7 @@ mod opencl;
 mod order;
 mod proof;
 mod queue;
+mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed;
@@ -195,10 +196,15 @@ impl Gpu {
         });
         if repeated.is_some_and(|repeated| repeated != *loss || again != *q) {
             let why = "it computed one leaf in two ways: its memory or its units fail";
-            self.leave(&Fault(why.into()));
-            self.doubt = Some(self.says.clone());
+            self.distrust(&Fault(why.into()));
             *loss = self.exact.leaf(manifest, job, q);
         }
+    }
+
+    /// Leaves the device to itself, and what it has computed so far unsigned.
+    fn distrust(&mut self, fault: &Fault) {
+        self.leave(fault);
+        self.doubt = Some(self.says.clone());
     }
 
     /// Leaves the device to itself, after it failed.
@@ -283,8 +289,11 @@ impl Arithmetic for Gpu {
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
-        if manifest.local().is_some() || self.engine.is_none() || !Engine::has(&manifest.model) {
+        if self.engine.is_none() || !Engine::has(&manifest.model) {
             return self.exact.leaves(manifest, tasks, take);
+        }
+        if let Some(local) = manifest.local() {
+            return self.segments(manifest, local, tasks, take);
         }
         let mut before: Option<Way<'a>> = None;
         loop {

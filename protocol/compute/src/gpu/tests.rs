@@ -2,6 +2,7 @@
 //! Debian's `pocl-opencl-icd` makes one of the processor.
 
 mod families;
+mod steps;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
