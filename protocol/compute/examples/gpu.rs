@@ -13,7 +13,7 @@ use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Decoder, Family, Manifest, Mixture, Model};
+use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model};
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 
 /// Numbers of a short cycle (Marsaglia, "Xorshift RNGs", 2003).
@@ -72,7 +72,7 @@ fn drawn(draw: &mut Draw, leaf: u64) -> (Manifest, u32) {
     let size = [round(vocabulary), width, layers, heads, round(hidden), draw.among(1, 30)];
     let mut model = decoder(size, [keys, round(sequence)], draw.next() % 2 == 0);
     // Two leaves in turn have each family.
-    model.family = family(draw, model.family, leaf / 2 % 2);
+    model.family = family(draw, model.family, leaf / 2 % 3);
     (manifest(model, windows, false), windows)
 }
 
@@ -96,6 +96,11 @@ fn family(draw: &mut Draw, family: Family, number: u64) -> Family {
                 lag: 0,
             })
         }
+        Family::Decoder(_) if number == 2 => Family::Albert(Albert {
+            embedding: draw.among(1, 80),
+            masked_ppm: draw.among(1, 400_000),
+            mask_token: 0,
+        }),
         other => other,
     }
 }
@@ -150,7 +155,7 @@ fn check(leaves: u64, first: u64) -> bool {
                 draw.next();
             });
             let (manifest, count) = drawn(&mut draw, leaf);
-            gpu.force_tiles([None, Some(true), Some(false), Some(true)][leaf as usize / 4 % 4]);
+            gpu.force_tiles([None, Some(true), Some(false), Some(true)][leaf as usize / 6 % 4]);
             let mut state = state(&manifest, &mut exact, &mut draw);
             if leaf % 5 == 4 {
                 // Something infinite, or not a number, or all but zero.

@@ -7,6 +7,7 @@
 //! The kernels (`rows.cl`, `product.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
+mod albert;
 mod attention;
 mod buffers;
 mod cuda;

@@ -1,9 +1,12 @@
 //! A device's memory for a model: estimated first, taken once, shared by windows in turn.
 
+pub(super) mod albert;
 pub(super) mod decoder;
 
 use super::driver::{Driver, Fault, Memory, Outcome, Place};
+use crate::albert::ranges::AlbertMatrix;
 use crate::plan::{FamilyPlan, NetworkPlan};
+use albert::AlbertBuffers;
 use decoder::DecoderBuffers;
 
 /// Parts of a device's memory that are asked for, in per cent: a little is left to the library, and more where other programs
@@ -37,6 +40,7 @@ pub(super) struct LeafPlaces {
 /// What only one family has.
 pub(super) enum FamilyBuffers {
     Decoder(DecoderBuffers),
+    Albert(AlbertBuffers),
 }
 
 /// Windows that are on the device at a time, and layers whose activations are kept.
@@ -135,7 +139,10 @@ impl Buffers {
             FamilyPlan::Decoder(ranges) => {
                 FamilyBuffers::Decoder(DecoderBuffers::take(taking, plan, ranges, windows)?)
             }
-            FamilyPlan::Albert(_) => return Err(Fault("ALBERTs are not computed on it".into())),
+            FamilyPlan::Albert(_) => {
+                let words = plan.matrices[AlbertMatrix::Words as usize];
+                FamilyBuffers::Albert(AlbertBuffers::take(taking, plan, words, windows)?)
+            }
         };
         Ok((LeafPlaces::take(taking, plan, windows)?, family))
     }
@@ -143,8 +150,10 @@ impl Buffers {
     /// What is on the device at a time.
     #[cfg(test)]
     pub(super) fn portion(&self) -> Portion {
-        let FamilyBuffers::Decoder(DecoderBuffers { portion, .. }) = &self.family;
-        *portion
+        match &self.family {
+            FamilyBuffers::Decoder(DecoderBuffers { portion, .. }) => *portion,
+            FamilyBuffers::Albert(AlbertBuffers { portion, .. }) => *portion,
+        }
     }
 
     /// Gives all of it back.

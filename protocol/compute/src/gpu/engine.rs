@@ -5,6 +5,7 @@ use muster_core::grid::{Dither, fixed_loss, power_of_two};
 use muster_core::manifest::{Family, Model};
 use muster_core::state::LeafJob;
 
+use super::albert::AlbertLeaf;
 use super::buffers::{Buffers, FamilyBuffers};
 use super::decoder::DecoderLeaf;
 use super::driver::{Driver, Fault, Outcome, Place, Slot};
@@ -97,7 +98,7 @@ impl Engine {
 
     /// Whether a model's passes are kernels here.
     pub(crate) fn has(model: &Model) -> bool {
-        !matches!(model.family, Family::Albert(_))
+        matches!(model.family, Family::Decoder(_) | Family::Mixture(_) | Family::Albert(_))
     }
 
     /// A model with its memory taken, for leaves of so many windows; the caller puts it back. What was there before is gone.
@@ -211,6 +212,10 @@ impl Engine {
             (FamilyPlan::Decoder(ranges), FamilyBuffers::Decoder(buffers)) => {
                 let mut leaf = DecoderLeaf { queue, host, plan, ranges, leaf, buffers, chosen, batch };
                 if back { leaf.differentiate() } else { leaf.windows(false) }
+            }
+            (FamilyPlan::Albert(ranges), FamilyBuffers::Albert(buffers)) => {
+                let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
+                AlbertLeaf { queue, plan, albert, ranges, leaf, buffers, batch }.windows(back)
             }
             _ => Err(Fault("its memory is another family's".into())),
         }

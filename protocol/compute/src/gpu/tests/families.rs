@@ -3,7 +3,7 @@
 use muster_core::codec::Real;
 use muster_core::grid::fixed_loss;
 use muster_core::ids::{Digest, Leaf};
-use muster_core::manifest::{Decoder, Family, Mixture, Model};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model};
 
 use super::{Other, with_device};
 use crate::gpu::driver::Driver;
@@ -51,8 +51,9 @@ fn mixture() -> Family {
     })
 }
 
-fn families() -> [Family; 2] {
-    [Family::Decoder(decoder()), mixture()]
+fn families() -> [Family; 3] {
+    let albert = Albert { embedding: 13, masked_ppm: 200_000, mask_token: 3 };
+    [Family::Decoder(decoder()), mixture(), Family::Albert(albert)]
 }
 
 fn windows(model: &Model, count: u32) -> Vec<Vec<u32>> {
