@@ -486,13 +486,18 @@ mod tests {
         let failure =
             bench(&BenchOptions { workload: Workload::Default, machine, ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
-        let machine = Machine { device: DeviceChoice::Gpu(99), ..options.machine };
-        let failure =
-            bench(&BenchOptions { workload: Workload::Default, machine, ..options.clone() }).unwrap_err();
-        assert!(failure.exit == Exit::Environment && failure.message.contains("device"), "{failure}");
         let failure =
             bench(&BenchOptions { workload: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_said() {
+        let machine = Machine { device: DeviceChoice::Gpu(99), ..Machine::new(1, None) };
+        let options =
+            BenchOptions { workload: Workload::Default, machine, precision: None, patience: PATIENCE };
+        let failure = bench(&options).unwrap_err();
+        assert!(failure.exit == Exit::Environment && failure.message.contains("device"), "{failure}");
     }
 
     /// Wherever OpenCL has a device.

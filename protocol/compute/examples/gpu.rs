@@ -1,10 +1,11 @@
 //! Devices of this machine: whether their leaves are right to the last bit, how fast they are, and where the time goes.
 //!
-//! `cargo run --release -p muster-compute --example gpu -- check [leaves]` computes leaves of drawn shapes on every device and
-//! on the processor, and counts the coefficients that differ. `… -- speed [windows] [device]` computes leaves of 100 M
+//! `cargo run --release -p muster-compute --example gpu -- check [leaves] [first]` computes leaves of drawn shapes and all
+//! families on every device and on the processor, and counts the coefficients that differ. `… -- speed [windows] [device]` computes leaves of 100 M
 //! parameters, with windows of 256 tokens. Exits with 1 where a bit differs.
 #![allow(clippy::print_stdout)]
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use muster_compute::{Backend, Exact, Gpu, devices};
@@ -12,7 +13,7 @@ use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Decoder, Family, Manifest, Model};
+use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model};
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 
 /// Numbers of a short cycle (Marsaglia, "Xorshift RNGs", 2003).
@@ -69,8 +70,47 @@ fn drawn(draw: &mut Draw, leaf: u64) -> (Manifest, u32) {
     let width = round(heads * half * 2).next_multiple_of(2 * heads);
     let width = if width % unit == 0 { width } else { 2 * heads * unit };
     let size = [round(vocabulary), width, layers, heads, round(hidden), draw.among(1, 30)];
-    let model = decoder(size, [keys, round(sequence)], draw.next() % 2 == 0);
+    let mut model = decoder(size, [keys, round(sequence)], draw.next() % 2 == 0);
+    // Two leaves in turn have each family.
+    model.family = family(draw, model.family, leaf / 2 % 3);
     (manifest(model, windows, false), windows)
+}
+
+/// A family in place of a decoder.
+fn family(draw: &mut Draw, family: Family, number: u64) -> Family {
+    match family {
+        Family::Decoder(decoder) if number == 1 => {
+            // Often more experts than tokens: some have none.
+            let columns = draw.among(1, 20);
+            Family::Mixture(Mixture {
+                decoder,
+                columns: columns as u16,
+                active: draw.among(1, columns.min(4).into()) as u16,
+                shared_hidden: draw.among(2, 100),
+                balance: real(draw.among(0, 3) as f32),
+                trust: real(4.0),
+                rows: 1,
+                branch: 0,
+                few: 0,
+                held: 0,
+                lag: 0,
+            })
+        }
+        Family::Decoder(_) if number == 2 => Family::Albert(Albert {
+            embedding: draw.among(1, 80),
+            masked_ppm: draw.among(1, 400_000),
+            mask_token: 0,
+        }),
+        other => other,
+    }
+}
+
+fn name(family: &Family) -> &'static str {
+    match family {
+        Family::Decoder(_) => "decoders",
+        Family::Mixture(_) => "mixtures",
+        Family::Albert(_) => "ALBERTs",
+    }
 }
 
 fn windows(draw: &mut Draw, model: &Model, count: u32) -> Vec<Vec<u32>> {
@@ -85,7 +125,7 @@ fn state(manifest: &Manifest, exact: &mut Exact, draw: &mut Draw) -> State {
     exact.initial(manifest, &calibration)
 }
 
-fn check(leaves: u64) -> bool {
+fn check(leaves: u64, first: u64) -> bool {
     let mut right = true;
     for (number, found) in devices().iter().enumerate() {
         println!("gpu:{number} {}", found.says());
@@ -108,13 +148,14 @@ fn check(leaves: u64) -> bool {
             }
         }
         let (mut coefficients, mut differ, mut losses, mut loud) = (0, 0, 0, 0);
-        for leaf in 0..leaves {
+        let mut families: BTreeMap<&str, u64> = BTreeMap::new();
+        for leaf in first..first + leaves {
             let mut draw = Draw(0x9E37_79B9_7F4A_7C15 ^ (leaf + 1).wrapping_mul(0xD134_2543_DE82_EF95));
             (0..9).for_each(|_| {
                 draw.next();
             });
             let (manifest, count) = drawn(&mut draw, leaf);
-            gpu.force_tiles([None, Some(true), Some(false), Some(true)][leaf as usize / 2 % 4]);
+            gpu.force_tiles([None, Some(true), Some(false), Some(true)][leaf as usize / 6 % 4]);
             let mut state = state(&manifest, &mut exact, &mut draw);
             if leaf % 5 == 4 {
                 // Something infinite, or not a number, or all but zero.
@@ -139,6 +180,7 @@ fn check(leaves: u64) -> bool {
             let wrong = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count()
                 + own.iter().zip(&other).filter(|(own, other)| own != other).count();
             coefficients += 2 * wanted.len();
+            *families.entry(name(&manifest.model.family)).or_default() += 1;
             differ += wrong;
             losses += usize::from(loss != right_loss);
             if (wrong > 0 || loss != right_loss) && loud < 5 {
@@ -158,7 +200,8 @@ fn check(leaves: u64) -> bool {
             }
         }
         println!(
-            "  {leaves} leaves, {coefficients} coefficients and integers: {differ} differ; {losses} losses differ"
+            "  {leaves} leaves ({}), {coefficients} coefficients and integers: {differ} differ; {losses} losses differ",
+            families.iter().map(|(name, count)| format!("{name}: {count}")).collect::<Vec<_>>().join(", ")
         );
         println!("  computed by {}", gpu.describe());
         right &= differ == 0 && losses == 0;
@@ -229,6 +272,6 @@ fn main() {
     let number = |at: usize, other: u64| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(other);
     match words.first().map(String::as_str) {
         Some("speed") => speed(number(1, 128) as u32, number(2, 0) as usize),
-        _ => std::process::exit(i32::from(!check(number(1, 100)))),
+        _ => std::process::exit(i32::from(!check(number(1, 100), number(2, 0)))),
     }
 }

@@ -4,6 +4,7 @@
 //! A weight's gradient is one chain over all tokens of the leaf (ARITH-4): windows add to it in their turn. The
 //! embedding's is added last, by [`embed`], from what every backward pass leaves.
 
+pub(crate) mod choice;
 pub(crate) mod ranges;
 mod row;
 mod tape;

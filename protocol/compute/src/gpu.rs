@@ -7,15 +7,20 @@
 //! The kernels (`rows.cl`, `product.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
+mod albert;
+mod attention;
 mod buffers;
 mod cuda;
 mod decoder;
 pub(crate) mod driver;
 pub(crate) mod engine;
 mod guard;
+mod mixture;
 mod opencl;
+mod order;
 mod proof;
 mod queue;
+mod steps;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timed;
@@ -125,7 +130,7 @@ impl Gpu {
 
     /// Whether a device computes the leaves of such a run so far; else the processor beside it does.
     pub fn computes(manifest: &Manifest) -> bool {
-        Engine::has(&manifest.model) && manifest.local().is_none()
+        Engine::has(&manifest.model)
     }
 
     /// From now on all products have large tiles, or small ones; with none, their size decides: for tests.
@@ -141,11 +146,8 @@ impl Gpu {
         let times = Times::default();
         let (kernels, threads) = (self.exact.kernels, self.exact.threads());
         self.engine = self.engine.take().map(|engine| {
-            Engine::new(
-                Box::new(Timed { driver: engine.into_driver(), times: times.clone() }),
-                kernels,
-                threads,
-            )
+            let driver = Timed { driver: engine.into_driver(), times: times.clone() };
+            Engine::new(Box::new(driver), kernels, threads)
         });
         times
     }
@@ -196,10 +198,15 @@ impl Gpu {
         });
         if repeated.is_some_and(|repeated| repeated != *loss || again != *q) {
             let why = "it computed one leaf in two ways: its memory or its units fail";
-            self.leave(&Fault(why.into()));
-            self.doubt = Some(self.says.clone());
+            self.distrust(&Fault(why.into()));
             *loss = self.exact.leaf(manifest, job, q);
         }
+    }
+
+    /// Leaves the device to itself, and what it has computed so far unsigned.
+    fn distrust(&mut self, fault: &Fault) {
+        self.leave(fault);
+        self.doubt = Some(self.says.clone());
     }
 
     /// Leaves the device to itself, after it failed.
@@ -284,8 +291,11 @@ impl Arithmetic for Gpu {
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
-        if manifest.local().is_some() || self.engine.is_none() || !Engine::has(&manifest.model) {
+        if self.engine.is_none() || !Engine::has(&manifest.model) {
             return self.exact.leaves(manifest, tasks, take);
+        }
+        if let Some(local) = manifest.local() {
+            return self.segments(manifest, local, tasks, take);
         }
         let mut before: Option<Way<'a>> = None;
         loop {

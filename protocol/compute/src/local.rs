@@ -1,6 +1,6 @@
 //! Local updates (LOCAL): a member's own steps from the state before the round, and how far they can lead.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muster_core::assign::leaves_of;
 use muster_core::ids::{Digest, Leaf};
@@ -14,6 +14,42 @@ use crate::leaf::{Batch, Engine, Setting};
 use crate::optimiser::{self, Rules};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
+
+/// What computes the gradient that a step takes: the processor, or a device beside it.
+pub(crate) trait Gradients {
+    /// The kernels that it computes with, and that the optimiser takes.
+    fn kernels(&self) -> Kernels;
+
+    /// The real gradient of some windows' mean loss, and that loss in fixed point.
+    fn gradient_and_loss(
+        &mut self,
+        manifest: &Manifest,
+        parameters: &[f32],
+        batch: Batch<'_>,
+    ) -> (&[f32], i64);
+
+    /// Notes time that was spent on the integer grid.
+    fn note_grid(&mut self, spent: Duration);
+}
+
+impl Gradients for Engine {
+    fn kernels(&self) -> Kernels {
+        Self::kernels(self)
+    }
+
+    fn gradient_and_loss(
+        &mut self,
+        manifest: &Manifest,
+        parameters: &[f32],
+        batch: Batch<'_>,
+    ) -> (&[f32], i64) {
+        Self::gradient_and_loss(self, Setting::of(manifest), parameters, batch)
+    }
+
+    fn note_grid(&mut self, spent: Duration) {
+        self.spent.grid += spent;
+    }
+}
 
 /// A member's steps within a round, so far.
 pub(crate) struct Chain<'a> {
@@ -49,7 +85,7 @@ impl<'a> Chain<'a> {
     /// of its fixed-point losses, rounded down.
     pub(crate) fn segment(
         &mut self,
-        engine: &mut Engine,
+        engine: &mut impl Gradients,
         threads: &mut [()],
         manifest: &Manifest,
         local: &Local,
@@ -62,14 +98,13 @@ impl<'a> Chain<'a> {
         // LOCAL-2: one leaf a step, its gradient taken as it is, without the grid.
         for (leaf, windows) in leaves.zip(windows) {
             let batch = Batch { windows, seed: task.round_seed, leaf };
-            let (gradient, fixed) =
-                engine.gradient_and_loss(Setting::of(manifest), &self.now.parameters, batch);
+            let (gradient, fixed) = engine.gradient_and_loss(manifest, &self.now.parameters, batch);
             loss = loss.saturating_add(fixed);
             optimiser::inner(kernels, threads, &rules, &mut self.now, gradient);
         }
         let begun = Instant::now();
         self.put(kernels, threads, manifest, &mut task.q);
-        engine.spent.grid += begun.elapsed();
+        engine.note_grid(begun.elapsed());
         loss.div_euclid(i64::from(local.segment.max(1)))
     }
 

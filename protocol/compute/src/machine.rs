@@ -277,7 +277,7 @@ impl fmt::Display for Library {
 mod tests {
     use muster_core::ids::MemberId;
     use muster_core::lock::lock;
-    use muster_core::manifest::fixture::{mixture, tiny};
+    use muster_core::manifest::fixture::tiny;
 
     use super::*;
 
@@ -384,12 +384,6 @@ mod tests {
         let _one = lock(&crate::gpu::tests::ONE);
         let first = device.leaves(Profile::Exact).unwrap();
         assert_ne!(first.describe(), second.describe());
-        // The processor computes both where the device cannot.
-        let mut experts = run(Profile::Exact);
-        mixture(&mut experts.model, 1);
-        assert!(device.is_exact(&experts).unwrap() && device.reason(&experts).contains("only the processor"));
-        let second = device.second(&experts).unwrap();
-        assert!(paths().len() == 1 || second.describe() != device.exact().unwrap().describe());
     }
 
     /// A run may be calibrated on graphics processors alone.

@@ -8,7 +8,7 @@ use crate::matrix::Matrix;
 
 /// A matrix that the passes multiply by; the numbers of the plan's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AlbertMatrix {
+pub(crate) enum AlbertMatrix {
     /// From the embedding's width to the layers'.
     Mapping,
     /// Query, key and value projections, joined.
@@ -27,7 +27,7 @@ pub(super) enum AlbertMatrix {
 
 /// A LayerNorm.
 #[derive(Clone, Debug)]
-pub(super) struct LayerNorm {
+pub(crate) struct LayerNorm {
     pub gain: Range<usize>,
     pub bias: Range<usize>,
 }
@@ -35,19 +35,19 @@ pub(super) struct LayerNorm {
 /// Ranges of what is not a matrix to multiply by.
 #[derive(Debug)]
 pub(crate) struct AlbertRanges {
-    pub(super) positions: Range<usize>,
-    pub(super) embedding_norm: LayerNorm,
-    pub(super) mapping_bias: Range<usize>,
-    pub(super) query_bias: Range<usize>,
-    pub(super) value_bias: Range<usize>,
-    pub(super) dense_bias: Range<usize>,
-    pub(super) attention_norm: LayerNorm,
-    pub(super) feed_bias: Range<usize>,
-    pub(super) feed_output_bias: Range<usize>,
-    pub(super) last_norm: LayerNorm,
-    pub(super) prediction_bias: Range<usize>,
-    pub(super) prediction_norm: LayerNorm,
-    pub(super) word_bias: Range<usize>,
+    pub(crate) positions: Range<usize>,
+    pub(crate) embedding_norm: LayerNorm,
+    pub(crate) mapping_bias: Range<usize>,
+    pub(crate) query_bias: Range<usize>,
+    pub(crate) value_bias: Range<usize>,
+    pub(crate) dense_bias: Range<usize>,
+    pub(crate) attention_norm: LayerNorm,
+    pub(crate) feed_bias: Range<usize>,
+    pub(crate) feed_output_bias: Range<usize>,
+    pub(crate) last_norm: LayerNorm,
+    pub(crate) prediction_bias: Range<usize>,
+    pub(crate) prediction_norm: LayerNorm,
+    pub(crate) word_bias: Range<usize>,
 }
 
 impl AlbertRanges {

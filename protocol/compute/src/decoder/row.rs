@@ -2,11 +2,10 @@
 //!
 //! Each expert works on rows of the tokens that chose it: they are gathered from the window, and put back.
 
+use super::choice::{Choice, Router};
 use super::ranges::{Expert, Row};
-use super::tape::{Choice, ExpertRows, LayerGradients, RowActivations};
-use crate::kernel::mixture::{
-    Routed, balance_factor, route, route_backward, weigh_rows, weighted_swiglu_backward,
-};
+use super::tape::{ExpertRows, LayerGradients, RowActivations};
+use crate::kernel::mixture::{weigh_rows, weighted_swiglu_backward};
 use crate::kernel::rows::swiglu;
 use crate::passes::Passes;
 use crate::turns::WindowTurns;
@@ -41,8 +40,7 @@ impl RowPass<'_> {
         let kernels = passes.kernels;
         let RowActivations { choice, probabilities, passed } = activations;
         passes.forward(row.router.matrix, normed, probabilities, false);
-        route(kernels, probabilities, row.experts.len(), &mut choice.chosen, &mut choice.weights);
-        choice.sort(row.experts.len());
+        self.router().choose(probabilities, choice);
         for (number, Expert { hidden, gate_up: projection, down }) in row.experts.iter().enumerate() {
             let (choosers, range) = (self.choosers(choice, number), choice.of(number));
             if range.is_empty() {
@@ -76,30 +74,12 @@ impl RowPass<'_> {
         for number in 0..row.experts.len() {
             self.expert_backward(number, from, to, rows, turn);
         }
-        self.route_backward(from.activations, &to.weights, &mut to.scores);
+        let RowActivations { choice, probabilities, .. } = from.activations;
+        self.router().back(choice, probabilities, &to.weights, &mut to.scores);
         // The chain over what reads a normed token ends with the router (ARITH-74).
         passes.backward(row.router.matrix, &to.scores, &mut to.normed, true);
         let (part, matrix) = (row.router.part, row.router.matrix);
         passes.weigh_in_turn(turn, part, matrix, [&to.scores, from.normed], &mut rows.panels);
-    }
-
-    /// The gradient of the router's scores, window by window: each balances its own choices (ARITH-73).
-    fn route_backward(&self, activations: &RowActivations, d_weights: &[f32], d_scores: &mut [f32]) {
-        let Self { passes, row } = *self;
-        let RowActivations { choice, probabilities, .. } = activations;
-        let (columns, tokens) = (row.experts.len(), passes.plan.tokens);
-        for (window, d_scores) in d_scores.chunks_exact_mut(tokens * columns).enumerate() {
-            let chosen = window * tokens * row.active..(window + 1) * tokens * row.active;
-            let routed = Routed {
-                chosen: &choice.chosen[chosen.clone()],
-                weights: &choice.weights[chosen.clone()],
-                d_weights: &d_weights[chosen.clone()],
-                probabilities: &probabilities[window * tokens * columns..][..tokens * columns],
-                shares: &choice.shares(chosen, columns),
-                balance: balance_factor(row.balance, passes.share),
-            };
-            route_backward(passes.kernels, &routed, d_scores);
-        }
     }
 
     fn expert_backward(
@@ -144,6 +124,12 @@ impl RowPass<'_> {
             passes.backward(projection.matrix, d_gate_up, &mut rows.stream, true);
             choosers.scatter(&rows.stream, &mut to.normed);
         }
+    }
+
+    fn router(&self) -> Router<'_> {
+        let Passes { kernels, plan, share, .. } = *self.passes;
+        // One thread: the others have windows of their own.
+        Router { kernels, row: self.row, tokens: plan.tokens, share, threads: 1 }
     }
 
     fn choosers<'c>(&self, choice: &'c Choice, expert: usize) -> Choosers<'c> {

@@ -1,7 +1,6 @@
 //! Buffers of a decoder for windows that are taken together. Every buffer holds one row a token.
 
-use std::ops::Range;
-
+use super::choice::Choice;
 use super::ranges::DecoderRanges;
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
@@ -45,19 +44,6 @@ pub(super) struct RowActivations {
     pub probabilities: Vec<f32>,
     /// A row for each choice, in the order of `choice.by_expert`.
     pub passed: SwigluActivations,
-}
-
-/// Which experts the tokens chose (ARITH-70).
-#[derive(Default)]
-pub(super) struct Choice {
-    /// Chosen experts of each token, ascending.
-    pub chosen: Vec<u16>,
-    /// Their weights.
-    pub weights: Vec<f32>,
-    /// Places in `chosen`: by expert, then by token.
-    pub by_expert: Vec<usize>,
-    /// Where each expert's places begin; at last where all end.
-    pub starts: Vec<usize>,
 }
 
 /// Inputs of a layer's matrices that no layer keeps: the backward pass makes them once more, for two multiplications a
@@ -160,8 +146,7 @@ impl DecoderTape {
         for (layer, row) in self.layers.iter_mut().zip(&decoder.rows) {
             size(&mut layer.feed_weights, 1);
             size(&mut layer.row.probabilities, row.experts.len());
-            size(&mut layer.row.choice.weights, row.active);
-            layer.row.choice.chosen.resize(rows * row.active, 0);
+            layer.row.choice.size(rows, row);
             size(&mut layer.row.passed.gate_up, row.active * 2 * row.hidden());
             size(&mut layer.row.passed.sigmoid, row.active * row.hidden());
         }
@@ -184,40 +169,5 @@ impl DecoderTape {
             size(&mut to.weights, row.active);
             size(&mut to.scores, row.experts.len());
         }
-    }
-}
-
-impl Choice {
-    /// Sorts the choices by expert.
-    pub(super) fn sort(&mut self, experts: usize) {
-        self.starts.clear();
-        self.starts.resize(experts + 1, 0);
-        for expert in &self.chosen {
-            self.starts[usize::from(*expert) + 1] += 1;
-        }
-        for expert in 0..experts {
-            self.starts[expert + 1] += self.starts[expert];
-        }
-        let mut next = self.starts.clone();
-        self.by_expert.resize(self.chosen.len(), 0);
-        for (place, expert) in self.chosen.iter().enumerate() {
-            let to = &mut next[usize::from(*expert)];
-            self.by_expert[*to] = place;
-            *to += 1;
-        }
-    }
-
-    /// Of each expert: its share of some choices.
-    pub(super) fn shares(&self, places: Range<usize>, experts: usize) -> Vec<f32> {
-        let mut counts = vec![0u32; experts];
-        for expert in &self.chosen[places.clone()] {
-            counts[usize::from(*expert)] += 1;
-        }
-        counts.into_iter().map(|count| count as f32 / places.len() as f32).collect()
-    }
-
-    /// Where an expert's places stand in `by_expert`.
-    pub(super) fn of(&self, expert: usize) -> Range<usize> {
-        self.starts[expert]..self.starts[expert + 1]
     }
 }

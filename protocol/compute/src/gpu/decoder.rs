@@ -1,19 +1,96 @@
 //! The decoder on a device: the passes of `crate::decoder`, kernel for kernel, over all windows of a portion at once.
 
-use super::buffers::{Activations, Buffers};
+use super::attention::Attention;
+use super::buffers::LeafPlaces;
+use super::buffers::decoder::{Activations, DecoderBuffers};
 use super::driver::{Outcome, Place};
-use super::queue::{Bound, Heads, Kind, Lying, OfHeads, Queue, Scores, Turn, Weighing};
-use crate::attention::BLOCK;
+use super::engine::Host;
+use super::mixture::Chosen;
+use super::order::Order;
+use super::queue::{Kind, Lying, Queue, Turn, Weighing};
 use crate::decoder::ranges::{DecoderRanges, Gain, LayerRanges, Weight};
+use crate::leaf::Batch;
 use crate::matrix::Matrix;
 use crate::plan::NetworkPlan;
+
+/// A leaf of a decoder.
+pub(super) struct DecoderLeaf<'a> {
+    pub queue: &'a mut Queue,
+    pub host: Host,
+    pub plan: &'a NetworkPlan,
+    pub ranges: &'a DecoderRanges,
+    pub leaf: LeafPlaces,
+    pub buffers: &'a DecoderBuffers,
+    /// What experts the tokens of a portion choose, by layer.
+    pub chosen: &'a mut Vec<Chosen>,
+    pub batch: Batch<'a>,
+}
+
+impl DecoderLeaf<'_> {
+    /// Leaves the gradient on the device, and what the losses are made of.
+    pub(super) fn differentiate(&mut self) -> Outcome<()> {
+        let tokens = self.name_tokens()?;
+        self.windows(true)?;
+        let Self { queue, plan, ranges, leaf, buffers, .. } = self;
+        let out = leaf.gradient.after(ranges.embedding.offset);
+        if !ranges.tied {
+            queue.driver.clear(out, ranges.embedding.range().len())?;
+        }
+        // ARITH-44: after the head's chains over all windows, where it is tied.
+        let [by_token, begin, name] = buffers.order;
+        queue.embed_back([tokens, plan.width], [name, begin, by_token, buffers.embedded, out])
+    }
+
+    /// Forward and, with `back`, backward over all windows, a portion at a time.
+    pub(super) fn windows(&mut self, back: bool) -> Outcome<()> {
+        let Self { plan, host, ranges, leaf, buffers, batch, .. } = *self;
+        for (place, shift) in [(leaf.inputs, 0), (leaf.targets, 1)] {
+            let tokens = self.tokens(shift);
+            self.queue.driver.upload(place, bytemuck::cast_slice(&tokens))?;
+        }
+        self.chosen.resize_with(ranges.rows.len(), Chosen::default);
+        let predicted = batch.windows.len() * plan.predicted;
+        let share = if back { (1.0 / predicted as f64) as f32 } else { 1.0 };
+        let mut first = 0;
+        for windows in batch.windows.chunks(buffers.portion.windows) {
+            let windows = windows.len();
+            let (queue, chosen) = (&mut *self.queue, &mut self.chosen[..]);
+            let mut pass = Pass { queue, host, plan, ranges, leaf, buffers, chosen, first, windows, share };
+            pass.forward()?;
+            if back {
+                pass.backward()?;
+            }
+            first += windows;
+        }
+        Ok(())
+    }
+
+    /// The tokens of all windows, from this one on.
+    fn tokens(&self, first: usize) -> Vec<i32> {
+        let Self { plan, batch, .. } = self;
+        let tokens = batch.windows.iter().flat_map(|window| &window[first..first + plan.tokens]);
+        tokens.map(|token| plan.token(*token) as i32).collect()
+    }
+
+    /// Copies to the device which rows are which token's; gives how many tokens there are.
+    fn name_tokens(&mut self) -> Outcome<usize> {
+        let Order { by_token, starts, names } = Order::of(&self.tokens(0));
+        for (place, values) in self.buffers.order.into_iter().zip([&by_token, &starts, &names]) {
+            self.queue.driver.upload(place, bytemuck::cast_slice(values))?;
+        }
+        Ok(names.len())
+    }
+}
 
 /// A pass over some windows of a leaf.
 pub(super) struct Pass<'a> {
     pub queue: &'a mut Queue,
+    pub host: Host,
     pub plan: &'a NetworkPlan,
     pub ranges: &'a DecoderRanges,
-    pub buffers: &'a Buffers,
+    pub leaf: LeafPlaces,
+    pub buffers: &'a DecoderBuffers,
+    pub chosen: &'a mut [Chosen],
     /// The first window of the leaf that it takes, and how many.
     pub first: usize,
     pub windows: usize,
@@ -22,7 +99,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.windows * self.plan.tokens
     }
 
@@ -32,23 +109,23 @@ impl Pass<'_> {
     }
 
     fn parameters(&self, range: &std::ops::Range<usize>) -> Place {
-        self.buffers.parameters.after(range.start)
+        self.leaf.parameters.after(range.start)
     }
 
     fn matrix(&self, weight: Weight) -> Matrix {
         self.plan.matrices[weight.matrix]
     }
 
-    fn layer(&self, number: usize) -> Activations {
+    pub(super) fn layer(&self, number: usize) -> Activations {
         self.buffers.layers[if self.buffers.portion.kept == 1 { 0 } else { number }]
     }
 
-    /// Up to the logits, and with `loss` to their gradient and the losses' parts.
-    pub(super) fn forward(&mut self, loss: bool) -> Outcome<()> {
-        let (plan, ranges, buffers) = (self.plan, self.ranges, self.buffers);
+    /// Up to the gradient of the logits, and the losses' parts.
+    fn forward(&mut self) -> Outcome<()> {
+        let (plan, ranges, leaf, buffers) = (self.plan, self.ranges, self.leaf, self.buffers);
         let (rows, width) = (self.rows(), plan.width);
-        let inputs = buffers.inputs.after(self.first_row());
-        let table = buffers.parameters.after(ranges.embedding.offset);
+        let inputs = leaf.inputs.after(self.first_row());
+        let table = leaf.parameters.after(ranges.embedding.offset);
         self.queue.gather([rows, width], [inputs, table, buffers.residual[0]])?;
         for number in 0..plan.layers {
             self.layer_forward(number, true)?;
@@ -57,17 +134,14 @@ impl Pass<'_> {
         let places = [buffers.residual[plan.layers], gain, buffers.last_normed, buffers.last_scales];
         self.queue.norm([rows, width], plan.epsilon, false, places)?;
         self.multiply(ranges.head, buffers.last_normed, None, buffers.logits)?;
-        if loss {
-            let of_leaf =
-                [buffers.targets, buffers.sums, buffers.chosen].map(|at| at.after(self.first_row()));
-            let places = [of_leaf[0], buffers.logits, of_leaf[1], of_leaf[2]];
-            self.queue.cross_entropy([rows, plan.vocabulary], self.share, places)?;
-        }
-        Ok(())
+        let [targets, sums, chosen] =
+            [leaf.targets, leaf.sums, leaf.chosen].map(|at| at.after(self.first_row()));
+        let places = [targets, buffers.logits, sums, chosen];
+        self.queue.cross_entropy([rows, plan.vocabulary], self.share, places)
     }
 
     /// Back to the gradient of the embedded rows.
-    pub(super) fn backward(&mut self) -> Outcome<()> {
+    fn backward(&mut self) -> Outcome<()> {
         let (plan, ranges, buffers) = (self.plan, self.ranges, self.buffers);
         let (rows, width) = (self.rows(), plan.width);
         // Each norm makes the next of three, so that a layer's weights find the gradients of their outputs unchanged. The last
@@ -91,9 +165,9 @@ impl Pass<'_> {
             let (layer, at) = (self.layer(number), &ranges.layers[number]);
             self.weigh(&[
                 (at.feed.gate_up, buffers.d_gate_up, buffers.feed_normed),
-                (at.joint, buffers.d_joint, buffers.normed),
+                (at.joint, buffers.d_attended.joint, buffers.normed),
                 (at.feed.down, own[0], buffers.product),
-                (at.output, own[1], layer.mixed),
+                (at.output, own[1], layer.attended.mixed),
             ])?;
         }
         Ok(())
@@ -106,11 +180,11 @@ impl Pass<'_> {
             (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
         let gain = self.parameters(&at.attention_norm.range);
         self.queue.norm([rows, width], plan.epsilon, false, [input, gain, buffers.normed, layer.scales])?;
-        self.multiply(at.joint, buffers.normed, None, layer.joint)?;
-        self.rotate(layer.joint, 1.0)?;
-        self.attend(layer)?;
+        self.multiply(at.joint, buffers.normed, None, layer.attended.joint)?;
+        self.rotate(layer.attended.joint, 1.0)?;
+        self.attention().forward(layer.attended)?;
         // ARITH-41: the chain starts from the stream.
-        self.multiply(at.output, layer.mixed, Some(input), layer.middle)?;
+        self.multiply(at.output, layer.attended.mixed, Some(input), layer.middle)?;
         let gain = self.parameters(&at.feed_norm.range);
         self.queue.norm(
             [rows, width],
@@ -120,10 +194,16 @@ impl Pass<'_> {
         )?;
         self.multiply(at.feed.gate_up, buffers.normed, None, layer.gate_up)?;
         self.queue.swiglu([rows, at.feed.hidden], [layer.gate_up, layer.sigmoid, buffers.product])?;
-        if output {
-            self.multiply(at.feed.down, buffers.product, Some(layer.middle), buffers.residual[number + 1])?;
+        if let Some(gate) = at.feed_gate {
+            self.multiply(gate, buffers.normed, None, layer.feed_weights)?;
+            self.queue.sigmoids(rows, layer.feed_weights)?;
+            self.queue.weigh_rows([rows, at.feed.hidden], layer.feed_weights, buffers.product)?;
         }
-        Ok(())
+        let output = output.then_some(buffers.residual[number + 1]);
+        if let Some(output) = output {
+            self.multiply(at.feed.down, buffers.product, Some(layer.middle), output)?;
+        }
+        self.experts_forward(number, buffers.normed, output)
     }
 
     /// Through the feed-forward; what its weights' gradients are made of stays: the product itself in `product`.
@@ -132,12 +212,27 @@ impl Pass<'_> {
         let at: &LayerRanges = &self.ranges.layers[number];
         let (rows, width, layer) = (self.rows(), plan.width, self.layer(number));
         self.multiply_back(at.feed.down, streams[0], buffers.product)?;
-        let places = [layer.gate_up, layer.sigmoid, buffers.product, buffers.d_gate_up];
-        self.queue.swiglu_back([rows, at.feed.hidden], places)?;
+        let size = [rows, at.feed.hidden];
+        let d_weights = buffers.experts.d_feed_weights;
+        let [gate_up, sigmoid, product, d_gate_up] =
+            [layer.gate_up, layer.sigmoid, buffers.product, buffers.d_gate_up];
+        if at.feed_gate.is_some() {
+            let places = [gate_up, sigmoid, layer.feed_weights, product, d_gate_up, d_weights];
+            self.queue.weighted_swiglu_back(size, places)?;
+        } else {
+            self.queue.swiglu_back(size, [gate_up, sigmoid, product, d_gate_up])?;
+        }
         self.multiply_back(at.feed.gate_up, buffers.d_gate_up, buffers.d_normed)?;
         let gain = self.parameters(&at.feed_norm.range);
         let places = [layer.middle, gain, buffers.feed_normed, layer.feed_scales];
         self.queue.norm([rows, width], plan.epsilon, true, places)?;
+        if let Some(gate) = at.feed_gate {
+            self.queue.sigmoids_back(rows, [layer.feed_weights, d_weights])?;
+            let d_normed = buffers.d_normed;
+            self.multiply_rows_back(gate, rows, d_weights, Some(d_normed), d_normed)?;
+            self.weigh(&[(gate, d_weights, buffers.feed_normed)])?;
+        }
+        self.experts_backward(number, streams[0])?;
         self.norm_back(&at.feed_norm, [layer.middle, layer.feed_scales], streams)
     }
 
@@ -146,111 +241,18 @@ impl Pass<'_> {
         let at: &LayerRanges = &self.ranges.layers[number];
         let (rows, width, layer, input) =
             (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
-        self.multiply_back(at.output, streams[0], buffers.d_mixed)?;
-        self.attend_back(layer)?;
-        self.rotate(buffers.d_joint, -1.0)?;
-        self.multiply_back(at.joint, buffers.d_joint, buffers.d_normed)?;
+        let to = buffers.d_attended;
+        self.multiply_back(at.output, streams[0], to.mixed)?;
+        self.attention().backward(layer.attended, to)?;
+        self.rotate(to.joint, -1.0)?;
+        self.multiply_back(at.joint, to.joint, buffers.d_normed)?;
         let gain = self.parameters(&at.attention_norm.range);
         self.queue.norm([rows, width], plan.epsilon, true, [input, gain, buffers.normed, layer.scales])?;
         self.norm_back(&at.attention_norm, [input, layer.scales], streams)
     }
 
-    /// Attention (ARITH-5).
-    fn attend(&mut self, layer: Activations) -> Outcome<()> {
-        let heads = &self.plan.heads;
-        let (tokens, width) = (heads.tokens, heads.width);
-        let (query, keys, values) =
-            (self.queries(layer.joint), self.keys(layer.joint), self.values(layer.joint));
-        let (probabilities, mixed) = (self.scores(layer.probabilities), self.outputs(layer.mixed));
-        let of = self.each_head(Bound::Columns);
-        self.queue.heads(Kind::Forward, [tokens, tokens, width], [query, keys], probabilities, of)?;
-        self.queue.softmax(self.score_rows(), layer.probabilities)?;
-        let of = self.each_head(Bound::End);
-        self.queue.heads(Kind::Backward, [tokens, width, tokens], [probabilities, values], mixed, of)
-    }
-
-    /// ARITH-36 and ARITH-37.
-    fn attend_back(&mut self, layer: Activations) -> Outcome<()> {
-        let (heads, buffers) = (&self.plan.heads, self.buffers);
-        let (tokens, width) = (heads.tokens, heads.width);
-        let [probabilities, d_scores] = [layer.probabilities, buffers.d_scores].map(|at| self.scores(at));
-        let d_output = self.outputs(buffers.d_mixed);
-        let of = self.each_head(Bound::Columns);
-        let values = self.values(layer.joint);
-        self.queue.heads(Kind::Forward, [tokens, tokens, width], [d_output, values], d_scores, of)?;
-        let places = [layer.probabilities, buffers.d_scores, layer.mixed, buffers.d_mixed];
-        self.queue.softmax_back(self.score_rows(), width, places)?;
-        let (keys, d_query) = (self.keys(layer.joint), self.queries(buffers.d_joint));
-        let of = self.each_head(Bound::End);
-        self.queue.heads(Kind::Backward, [tokens, width, tokens], [d_scores, keys], d_query, of)?;
-        let of = Heads {
-            count: heads.count / heads.group,
-            loops: heads.group,
-            sharing: 1,
-            ..self.each_head(Bound::Begin)
-        };
-        let shape = [tokens, width, tokens];
-        let (query, d_keys) = (self.queries(layer.joint), self.keys(buffers.d_joint));
-        self.queue.heads(Kind::Weigh, shape, [d_scores, query], d_keys, of)?;
-        self.queue.heads(Kind::Weigh, shape, [probabilities, d_output], self.values(buffers.d_joint), of)
-    }
-
-    /// Products with a matrix for each query head.
-    fn each_head(&self, bound: Bound) -> Heads {
-        let heads = &self.plan.heads;
-        let bound = if heads.causal { bound } else { Bound::None };
-        Heads {
-            windows: self.windows,
-            count: heads.count,
-            loops: 1,
-            sharing: heads.group,
-            block: BLOCK,
-            bound,
-        }
-    }
-
-    fn score_rows(&self) -> Scores {
-        let heads = &self.plan.heads;
-        Scores {
-            windows: self.windows,
-            heads: heads.count,
-            tokens: heads.tokens,
-            block: BLOCK,
-            causal: heads.causal,
-        }
-    }
-
-    fn queries(&self, joint: Place) -> OfHeads {
-        self.of_joint(joint, 0)
-    }
-
-    fn keys(&self, joint: Place) -> OfHeads {
-        self.of_joint(joint, self.plan.heads.query_width())
-    }
-
-    fn values(&self, joint: Place) -> OfHeads {
-        self.of_joint(joint, self.plan.heads.query_width() + self.plan.heads.key_width())
-    }
-
-    fn of_joint(&self, joint: Place, column: usize) -> OfHeads {
-        let heads = &self.plan.heads;
-        let stride = heads.joint_width();
-        OfHeads {
-            lying: Lying { at: joint.after(column), stride },
-            apart: [heads.tokens * stride, heads.width],
-        }
-    }
-
-    fn outputs(&self, mixed: Place) -> OfHeads {
-        let heads = &self.plan.heads;
-        let stride = heads.query_width();
-        OfHeads { lying: Lying { at: mixed, stride }, apart: [heads.tokens * stride, heads.width] }
-    }
-
-    fn scores(&self, at: Place) -> OfHeads {
-        let heads = &self.plan.heads;
-        let head = heads.tokens * heads.tokens;
-        OfHeads { lying: Lying { at, stride: heads.tokens }, apart: [heads.count * head, head] }
+    fn attention(&mut self) -> Attention<'_> {
+        Attention { queue: self.queue, heads: &self.plan.heads, windows: self.windows }
     }
 
     /// Rotates queries and keys, or their gradients back.
@@ -270,36 +272,65 @@ impl Pass<'_> {
         self.queue.rotate(rows, &keys, joint.after(heads.query_width()))
     }
 
-    /// x·W, from +0 or from `start`.
+    /// x·W of all rows, from +0 or from `start`.
     fn multiply(&mut self, weight: Weight, x: Place, start: Option<Place>, out: Place) -> Outcome<()> {
+        self.multiply_rows(weight, self.rows(), x, start, out)
+    }
+
+    /// x·W of so many rows.
+    pub(super) fn multiply_rows(
+        &mut self,
+        weight: Weight,
+        rows: usize,
+        x: Place,
+        start: Option<Place>,
+        out: Place,
+    ) -> Outcome<()> {
         let Matrix { offset, outputs, inputs } = self.matrix(weight);
         let factors = [
             Lying { at: x, stride: inputs },
-            Lying { at: self.buffers.parameters.after(offset), stride: inputs },
+            Lying { at: self.leaf.parameters.after(offset), stride: inputs },
         ];
         let out = Lying { at: out, stride: outputs };
-        self.queue.product(Kind::Forward, [self.rows(), outputs, inputs], factors, start, out)
+        self.queue.product(Kind::Forward, [rows, outputs, inputs], factors, start, out)
     }
 
-    /// d·Wᵀ.
+    /// d·Wᵀ of all rows, from +0.
     fn multiply_back(&mut self, weight: Weight, d: Place, out: Place) -> Outcome<()> {
+        self.multiply_rows_back(weight, self.rows(), d, None, out)
+    }
+
+    /// d·Wᵀ of so many rows, from +0 or from `start`.
+    pub(super) fn multiply_rows_back(
+        &mut self,
+        weight: Weight,
+        rows: usize,
+        d: Place,
+        start: Option<Place>,
+        out: Place,
+    ) -> Outcome<()> {
         let Matrix { offset, outputs, inputs } = self.matrix(weight);
         let factors = [
             Lying { at: d, stride: outputs },
-            Lying { at: self.buffers.parameters.after(offset), stride: inputs },
+            Lying { at: self.leaf.parameters.after(offset), stride: inputs },
         ];
         let out = Lying { at: out, stride: inputs };
-        self.queue.product(Kind::Backward, [self.rows(), inputs, outputs], factors, None, out)
+        self.queue.product(Kind::Backward, [rows, inputs, outputs], factors, start, out)
     }
 
-    /// ARITH-4, of some weights: goes on with the chains of the windows before.
-    fn weigh(&mut self, weights: &[(Weight, Place, Place)]) -> Outcome<()> {
+    /// ARITH-4, of some weights over all rows.
+    pub(super) fn weigh(&mut self, weights: &[(Weight, Place, Place)]) -> Outcome<()> {
+        self.weigh_over(self.rows(), weights)
+    }
+
+    /// The same over so many rows: goes on with the chains of the windows before.
+    pub(super) fn weigh_over(&mut self, rows: usize, weights: &[(Weight, Place, Place)]) -> Outcome<()> {
         let of = |(weight, d_output, input): &(Weight, Place, Place)| {
             let Matrix { offset, outputs, inputs } = self.matrix(*weight);
             Weighing { d_output: *d_output, input: *input, outputs, inputs, offset }
         };
         let all: Vec<Weighing> = weights.iter().map(of).collect();
-        self.queue.weigh(self.rows(), &all, self.first > 0, self.buffers.gradient)
+        self.queue.weigh(rows, &all, self.first > 0, self.leaf.gradient)
     }
 
     /// Back through a norm whose output has the gradient `d_normed`, from the stream's gradient to the next, and the gradient
@@ -308,6 +339,11 @@ impl Pass<'_> {
         let (buffers, size) = (self.buffers, [self.rows(), self.plan.width]);
         let values = self.parameters(&gain.range);
         self.queue.norm_back(size, [x, values, scales, buffers.d_normed], streams)?;
-        self.queue.add_rows(size, self.first > 0, buffers.d_normed, buffers.gradient.after(gain.range.start))
+        self.queue.add_rows(
+            size,
+            self.first > 0,
+            buffers.d_normed,
+            self.leaf.gradient.after(gain.range.start),
+        )
     }
 }

@@ -150,7 +150,7 @@ const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
 pub(crate) const DEPTH: usize = 16;
 
 /// The kernels beside products.
-const ROWS: [&str; 14] = [
+const ROWS: [&str; 27] = [
     "rms_norm",
     "rms_norm_back",
     "add_rows",
@@ -164,6 +164,19 @@ const ROWS: [&str; 14] = [
     "gather",
     "embed_back",
     "functions",
+    "sigmoids",
+    "sigmoids_back",
+    "weigh_rows",
+    "weighted_swiglu_back",
+    "layer_norm",
+    "layer_norm_sums",
+    "multiply_columns",
+    "layer_norm_back",
+    "bias_rows",
+    "scale_columns",
+    "add_vectors",
+    "gelu",
+    "gelu_back",
     "grid",
 ];
 
@@ -181,6 +194,8 @@ pub(crate) fn source(language: &str, wide: bool) -> String {
     }
     text.push_str(language);
     text.push_str(include_str!("rows.cl"));
+    text.push_str(include_str!("mixture.cl"));
+    text.push_str(include_str!("albert.cl"));
     for Variant { name, tile, deep, heads } in &VARIANTS {
         let [a, b, heads] = [deep[0], deep[1], *heads].map(u8::from);
         text.push_str(&format!(

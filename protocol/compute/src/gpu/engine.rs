@@ -5,11 +5,12 @@ use muster_core::grid::{Dither, fixed_loss, power_of_two};
 use muster_core::manifest::{Family, Model};
 use muster_core::state::LeafJob;
 
-use super::buffers::Buffers;
-use super::decoder::Pass;
+use super::albert::AlbertLeaf;
+use super::buffers::{Buffers, FamilyBuffers};
+use super::decoder::DecoderLeaf;
 use super::driver::{Driver, Fault, Outcome, Place, Slot};
+use super::mixture::Chosen;
 use super::queue::Queue;
-use crate::decoder::ranges::DecoderRanges;
 use crate::function;
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
@@ -21,12 +22,19 @@ use crate::sums::copy_leaf;
 /// A device with a model on it.
 pub(crate) struct Engine {
     queue: Queue,
-    /// Of what has defined bits and is done here: the grid, where the device has no f64.
-    kernels: Kernels,
-    threads: usize,
+    host: Host,
+    /// What experts tokens choose, by layer.
+    chosen: Vec<Chosen>,
     /// Where the last leaf's result went.
     slot: Slot,
     open: Option<Open>,
+}
+
+/// What has defined bits and is done here computes so: the choice of experts, and the grid, where the device has no f64.
+#[derive(Clone, Copy)]
+pub(super) struct Host {
+    pub kernels: Kernels,
+    pub threads: usize,
 }
 
 /// A model, and its memory on a device.
@@ -66,7 +74,8 @@ impl LossParts {
 
 impl Engine {
     pub(crate) fn new(driver: Box<dyn Driver>, kernels: Kernels, threads: usize) -> Self {
-        Self { queue: Queue { driver, large: None }, kernels, threads, slot: Slot::default(), open: None }
+        let (queue, host) = (Queue { driver, large: None }, Host { kernels, threads });
+        Self { queue, host, chosen: Vec::new(), slot: Slot::default(), open: None }
     }
 
     /// The device, with nothing on it.
@@ -89,7 +98,7 @@ impl Engine {
 
     /// Whether a model's passes are kernels here.
     pub(crate) fn has(model: &Model) -> bool {
-        matches!(model.family, Family::Decoder(_))
+        matches!(model.family, Family::Decoder(_) | Family::Mixture(_) | Family::Albert(_))
     }
 
     /// A model with its memory taken, for leaves of so many windows; the caller puts it back. What was there before is gone.
@@ -114,19 +123,19 @@ impl Engine {
         let open = self.open(model, job.windows.len())?;
         let key = Dither::key(&job.round_seed, job.leaf);
         // Before any kernel: a copy to the device waits for those before it.
-        self.queue.driver.upload(open.buffers.key, &key.0)?;
+        self.queue.driver.upload(open.buffers.leaf.key, &key.0)?;
         let parameters = (!parameters_there).then_some(&*job.state.parameters);
         self.differentiate(&open, parameters, batch(job))?;
-        let Open { plan, buffers } = &open;
+        let (plan, leaf) = (&open.plan, open.buffers.leaf);
         let on_grid = self.queue.driver.description().wide;
         if on_grid {
             for (tensor, exponent) in plan.layout.tensors().iter().zip(&job.state.exponents) {
                 let (range, step) = (tensor.range(), power_of_two(-i32::from(*exponent)));
-                let places = [buffers.key, buffers.gradient, buffers.q];
+                let places = [leaf.key, leaf.gradient, leaf.q];
                 self.queue.grid(range.start, range.len(), step, places)?;
             }
         }
-        let result = if on_grid { buffers.q } else { buffers.gradient };
+        let result = if on_grid { leaf.q } else { leaf.gradient };
         self.slot = self.slot.other();
         self.queue.driver.stage(self.slot, result, 4 * plan.layout.parameters())?;
         self.open = Some(open);
@@ -142,7 +151,7 @@ impl Engine {
 
     /// The integers of a leaf whose loss was asked for. The next one may have been begun, but no other.
     pub(crate) fn integers(&mut self, begun: &Begun, job: &LeafJob<'_>, q: &mut [i32]) -> Outcome<()> {
-        let Self { queue, kernels, threads, open, .. } = self;
+        let Self { queue, host: Host { kernels, threads }, open, .. } = self;
         let Some(open) = open else { return Err(Fault("no leaf is under way".into())) };
         let staged = queue.driver.staged(begun.slot)?;
         if begun.on_grid {
@@ -164,7 +173,7 @@ impl Engine {
     ) -> Outcome<f64> {
         let open = self.open(model, batch.windows.len())?;
         self.differentiate(&open, Some(parameters), batch)?;
-        self.queue.driver.download(open.buffers.gradient, bytemuck::cast_slice_mut(gradient))?;
+        self.queue.driver.download(open.buffers.leaf.gradient, bytemuck::cast_slice_mut(gradient))?;
         let parts = loss_parts(&mut self.queue, &open, batch.windows.len());
         self.open = Some(open);
         Ok(parts?.mean())
@@ -173,8 +182,8 @@ impl Engine {
     /// The mean loss of some windows; NaN where that is not finite.
     pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Outcome<f64> {
         let open = self.open(model, batch.windows.len())?;
-        self.upload(open.buffers.parameters, parameters)?;
-        self.windows(&open, batch, false)?;
+        self.upload(open.buffers.leaf.parameters, parameters)?;
+        self.pass(&open, batch, false)?;
         let parts = loss_parts(&mut self.queue, &open, batch.windows.len());
         self.open = Some(open);
         let mean = parts?.mean();
@@ -187,69 +196,29 @@ impl Engine {
 
     /// Leaves the gradient of some windows on the device, and what their losses are made of.
     fn differentiate(&mut self, open: &Open, parameters: Option<&[f32]>, batch: Batch<'_>) -> Outcome<()> {
-        let Open { plan, buffers } = open;
         if let Some(parameters) = parameters {
-            self.upload(buffers.parameters, parameters)?;
+            self.upload(open.buffers.leaf.parameters, parameters)?;
         }
-        let tokens = self.name_tokens(open, batch)?;
-        self.windows(open, batch, true)?;
-        let ranges = decoder(plan)?;
-        let out = buffers.gradient.after(ranges.embedding.offset);
-        if !ranges.tied {
-            self.queue.driver.clear(out, ranges.embedding.range().len())?;
-        }
-        // ARITH-44: after the head's chains over all windows, where it is tied.
-        let [by_token, begin, name] = buffers.order;
-        self.queue.embed_back([tokens, plan.width], [name, begin, by_token, buffers.embedded, out])
+        self.pass(open, batch, true)
     }
 
-    /// Forward and, with `back`, backward over all windows, a portion at a time.
-    fn windows(&mut self, open: &Open, batch: Batch<'_>, back: bool) -> Outcome<()> {
+    /// Leaves on the device what the losses of some windows are made of, and with `back` their gradient.
+    fn pass(&mut self, open: &Open, batch: Batch<'_>, back: bool) -> Outcome<()> {
         let Open { plan, buffers } = open;
+        let Self { queue, host, chosen, .. } = self;
         check(plan, batch.windows);
-        let ranges = decoder(plan)?;
-        for (place, shift) in [(buffers.inputs, 0), (buffers.targets, 1)] {
-            let tokens = batch.windows.iter().flat_map(|window| &window[shift..shift + plan.tokens]);
-            let tokens: Vec<i32> = tokens.map(|token| plan.token(*token) as i32).collect();
-            self.queue.driver.upload(place, bytemuck::cast_slice(&tokens))?;
-        }
-        let predicted = batch.windows.len() * plan.predicted;
-        let share = if back { (1.0 / predicted as f64) as f32 } else { 1.0 };
-        let mut first = 0;
-        for windows in batch.windows.chunks(buffers.portion.windows) {
-            let windows = windows.len();
-            let mut pass = Pass { queue: &mut self.queue, plan, ranges, buffers, first, windows, share };
-            pass.forward(true)?;
-            if back {
-                pass.backward()?;
+        let (host, leaf) = (*host, buffers.leaf);
+        match (&plan.network, &buffers.family) {
+            (FamilyPlan::Decoder(ranges), FamilyBuffers::Decoder(buffers)) => {
+                let mut leaf = DecoderLeaf { queue, host, plan, ranges, leaf, buffers, chosen, batch };
+                if back { leaf.differentiate() } else { leaf.windows(false) }
             }
-            first += windows;
-        }
-        Ok(())
-    }
-
-    /// Copies to the device which rows are which token's; gives how many tokens there are.
-    fn name_tokens(&mut self, open: &Open, batch: Batch<'_>) -> Outcome<usize> {
-        let Open { plan, buffers } = open;
-        let tokens = batch.windows.iter().flat_map(|window| &window[..plan.tokens]);
-        let tokens: Vec<i32> = tokens.map(|token| plan.token(*token) as i32).collect();
-        // By token, and each token's in order.
-        let mut order: Vec<i32> = (0..tokens.len() as i32).collect();
-        order.sort_by_key(|position| tokens[*position as usize]);
-        let (mut names, mut starts): (Vec<i32>, Vec<i32>) = (Vec::new(), Vec::new());
-        for (index, position) in order.iter().enumerate() {
-            let token = tokens[*position as usize];
-            if names.last() != Some(&token) {
-                names.push(token);
-                starts.push(index as i32);
+            (FamilyPlan::Albert(ranges), FamilyBuffers::Albert(buffers)) => {
+                let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
+                AlbertLeaf { queue, plan, albert, ranges, leaf, buffers, batch }.windows(back)
             }
+            _ => Err(Fault("its memory is another family's".into())),
         }
-        starts.push(order.len() as i32);
-        let [by_token, begin, name] = buffers.order;
-        for (place, values) in [(by_token, &order), (begin, &starts), (name, &names)] {
-            self.queue.driver.upload(place, bytemuck::cast_slice(values))?;
-        }
-        Ok(names.len())
     }
 }
 
@@ -275,17 +244,9 @@ pub(crate) fn batch<'a>(job: &LeafJob<'a>) -> Batch<'a> {
 
 /// What the losses of the windows that passed last are made of.
 fn loss_parts(queue: &mut Queue, open: &Open, windows: usize) -> Outcome<LossParts> {
-    let Open { plan, buffers } = open;
-    let predicted = plan.predicted;
+    let (leaf, predicted) = (open.buffers.leaf, open.plan.predicted);
     let [mut sums, mut chosen] = [(); 2].map(|()| vec![0f32; windows * predicted]);
-    queue.driver.download(buffers.sums, bytemuck::cast_slice_mut(&mut sums))?;
-    queue.driver.download(buffers.chosen, bytemuck::cast_slice_mut(&mut chosen))?;
+    queue.driver.download(leaf.sums, bytemuck::cast_slice_mut(&mut sums))?;
+    queue.driver.download(leaf.chosen, bytemuck::cast_slice_mut(&mut chosen))?;
     Ok(LossParts { sums, chosen, predicted })
-}
-
-fn decoder(plan: &NetworkPlan) -> Outcome<&DecoderRanges> {
-    match &plan.network {
-        FamilyPlan::Decoder(ranges) => Ok(ranges),
-        FamilyPlan::Albert(_) => Err(Fault("only decoders are computed on it".into())),
-    }
 }

@@ -186,6 +186,13 @@ impl Queue {
         more: bool,
         gradient: Place,
     ) -> Outcome<()> {
+        if rows == 0 {
+            // Chains without a term: +0, or what the windows before left (ARITH-74).
+            let left = all.iter().filter(|_| !more);
+            return left
+                .map(|each| self.driver.clear(gradient.after(each.offset), each.outputs * each.inputs))
+                .collect();
+        }
         let tiles: usize =
             all.iter().map(|each| each.outputs.div_ceil(128) * each.inputs.div_ceil(128)).sum();
         let aligned = all.iter().all(|each| fast(rows, each.factors()));
@@ -275,8 +282,20 @@ impl Queue {
         x: Place,
         sums: Place,
     ) -> Outcome<()> {
-        let arguments =
-            [int(rows)?, int(width)?, Argument::Int(more.into()), Argument::At(x), Argument::At(sums)];
+        self.add_columns([rows, width], width, more, x, sums)
+    }
+
+    /// The same of the first `width` columns of rows that are `stride` apart.
+    pub(super) fn add_columns(
+        &mut self,
+        [rows, width]: [usize; 2],
+        stride: usize,
+        more: bool,
+        x: Place,
+        sums: Place,
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(width)?, int(stride)?, Argument::Int(more.into())];
+        arguments.extend([x, sums].map(Argument::At));
         self.driver.launch("add_rows", width.div_ceil(COLUMNS) as u64, &arguments)
     }
 
@@ -351,13 +370,60 @@ impl Queue {
         self.driver.launch("subtract_targets", groups(rows), &common)
     }
 
-    /// Copies rows of `from`, by number, to `to`.
-    pub(super) fn gather(
+    /// ARITH-71: the sigmoid of each value, in place.
+    pub(super) fn sigmoids(&mut self, count: usize, values: Place) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(values)];
+        self.driver.launch("sigmoids", groups(count), &arguments)
+    }
+
+    /// ARITH-73: the gradient `d` of sigmoids becomes that of what they were made of.
+    pub(super) fn sigmoids_back(&mut self, count: usize, [sigmoid, d]: [Place; 2]) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(sigmoid), Argument::At(d)];
+        self.driver.launch("sigmoids_back", groups(count), &arguments)
+    }
+
+    /// ARITH-71: multiplies each row by its weight.
+    pub(super) fn weigh_rows(
         &mut self,
         [rows, width]: [usize; 2],
+        weights: Place,
+        values: Place,
+    ) -> Outcome<()> {
+        let count = rows * width;
+        let arguments =
+            [Argument::Long(count as u64), int(width)?, Argument::At(weights), Argument::At(values)];
+        self.driver.launch("weigh_rows", groups(count), &arguments)
+    }
+
+    /// ARITH-72: places are gate and up, σ(gate), weights, the gradient of the weighted product, which becomes that product,
+    /// then the gradients of gate and up, and of the weights.
+    pub(super) fn weighted_swiglu_back(
+        &mut self,
+        [rows, hidden]: [usize; 2],
+        places: [Place; 6],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(hidden)?];
+        arguments.extend(places.map(Argument::At));
+        self.driver.launch("weighted_swiglu_back", rows.div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// Copies rows of `from`, by number, to `to`.
+    pub(super) fn gather(&mut self, size: [usize; 2], places: [Place; 3]) -> Outcome<()> {
+        self.copy_rows(size, false, places)
+    }
+
+    /// Copies the rows of `from` to those of `to`, by number.
+    pub(super) fn scatter(&mut self, size: [usize; 2], places: [Place; 3]) -> Outcome<()> {
+        self.copy_rows(size, true, places)
+    }
+
+    fn copy_rows(
+        &mut self,
+        [rows, width]: [usize; 2],
+        back: bool,
         [numbers, from, to]: [Place; 3],
     ) -> Outcome<()> {
-        let mut arguments = vec![int(rows)?, int(width)?, Argument::Int(0)];
+        let mut arguments = vec![int(rows)?, int(width)?, Argument::Int(back.into())];
         arguments.extend([numbers, from, to].map(Argument::At));
         self.driver.launch("gather", groups(rows * width), &arguments)
     }
@@ -371,6 +437,92 @@ impl Queue {
         let mut arguments = vec![int(width)?];
         arguments.extend([names, starts, order, rows, out].map(Argument::At));
         self.driver.launch("embed_back", groups(width) * tokens as u64, &arguments)
+    }
+
+    /// ARITH-61: from x to y by gain and bias; means and scales are kept.
+    pub(super) fn layer_norm(
+        &mut self,
+        [rows, width]: [usize; 2],
+        epsilon: f32,
+        [x, y]: [Place; 2],
+        [gain, bias]: [Place; 2],
+        [means, scales]: [Place; 2],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(width)?, Argument::Real(epsilon)];
+        arguments.extend([x, gain, bias, y, means, scales].map(Argument::At));
+        self.driver.launch("layer_norm", rows.div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// ARITH-62: `d`, the gradient of the output, becomes that of the input `x`, and adds to those of gain and bias.
+    pub(super) fn layer_norm_back(
+        &mut self,
+        [rows, width]: [usize; 2],
+        [x, gain, d]: [Place; 3],
+        [means, scales]: [Place; 2],
+        sums: [Place; 2],
+    ) -> Outcome<()> {
+        let mut arguments = vec![int(rows)?, int(width)?];
+        arguments.extend([x, means, scales, d].map(Argument::At));
+        let last = arguments.clone();
+        arguments.extend(sums.map(Argument::At));
+        self.driver.launch("layer_norm_sums", groups(width), &arguments)?;
+        let count = rows * width;
+        let by_gain = [Argument::Long(count as u64), int(width)?, Argument::At(gain), Argument::At(d)];
+        self.driver.launch("multiply_columns", groups(count), &by_gain)?;
+        self.driver.launch("layer_norm_back", rows.div_ceil(ROWS) as u64, &last)
+    }
+
+    /// What products with a bias start from: in rows `stride` apart the bias, or `x` plus the bias.
+    pub(super) fn bias_rows(
+        &mut self,
+        [rows, width]: [usize; 2],
+        stride: usize,
+        x: Option<Place>,
+        bias: Place,
+        out: Place,
+    ) -> Outcome<()> {
+        let count = rows * width;
+        let mut arguments = vec![Argument::Long(count as u64), int(width)?, int(stride)?];
+        arguments.push(Argument::Int(x.is_some().into()));
+        arguments.extend([x.unwrap_or(bias), bias, out].map(Argument::At));
+        self.driver.launch("bias_rows", groups(count), &arguments)
+    }
+
+    /// Multiplies the first `width` columns of rows that are `stride` apart.
+    pub(super) fn scale_columns(
+        &mut self,
+        [rows, width]: [usize; 2],
+        stride: usize,
+        scale: f32,
+        values: Place,
+    ) -> Outcome<()> {
+        let count = rows * width;
+        let arguments = [
+            Argument::Long(count as u64),
+            int(width)?,
+            int(stride)?,
+            Argument::Real(scale),
+            Argument::At(values),
+        ];
+        self.driver.launch("scale_columns", groups(count), &arguments)
+    }
+
+    /// The sum of two vectors, in a third one or in one of them.
+    pub(super) fn add_vectors(&mut self, count: usize, [x, y, out]: [Place; 3]) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(x), Argument::At(y), Argument::At(out)];
+        self.driver.launch("add_vectors", groups(count), &arguments)
+    }
+
+    /// ARITH-63.
+    pub(super) fn gelu(&mut self, count: usize, [x, y]: [Place; 2]) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(x), Argument::At(y)];
+        self.driver.launch("gelu", groups(count), &arguments)
+    }
+
+    /// ARITH-64, in place of the gradient.
+    pub(super) fn gelu_back(&mut self, count: usize, [x, d]: [Place; 2]) -> Outcome<()> {
+        let arguments = [Argument::Long(count as u64), Argument::At(x), Argument::At(d)];
+        self.driver.launch("gelu_back", groups(count), &arguments)
     }
 
     /// What a proof asks of so many numbers, and pairs of them: five rows.

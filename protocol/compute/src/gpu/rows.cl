@@ -94,15 +94,15 @@ KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL co
     }
 }
 
-// ARITH-43: the sums of 32 columns, rows ascending, from +0 or from what is there.
-KERNEL add_rows(int rows, int n, int start, GLOBAL const float *x, ulong x0, GLOBAL float *sums, ulong sums0) {
+// ARITH-43: the sums of 32 columns, rows ascending, from +0 or from what is there; rows are `stride` apart.
+KERNEL add_rows(int rows, int n, int stride, int start, GLOBAL const float *x, ulong x0, GLOBAL float *sums, ulong sums0) {
     LOCAL float stage[64][33];
     const int column = (int)GROUP * 32 + ITEM % 32, own = ITEM < 32 && column < n;
     float sum = own && start ? sums[sums0 + column] : 0.0f;
     float next[8];
     UNROLL for (int r = 0; r < 8; r++) {
         int row = ITEM / 32 + 8 * r;
-        next[r] = row < rows && column < n ? x[x0 + (ulong)row * n + column] : 0.0f;
+        next[r] = row < rows && column < n ? x[x0 + (ulong)row * stride + column] : 0.0f;
     }
     for (int first = 0; first < rows; first += 64) {
         UNROLL for (int r = 0; r < 8; r++)
@@ -110,7 +110,7 @@ KERNEL add_rows(int rows, int n, int start, GLOBAL const float *x, ulong x0, GLO
         SYNC;
         UNROLL for (int r = 0; r < 8; r++) {
             int row = first + 64 + ITEM / 32 + 8 * r;
-            next[r] = row < rows && column < n ? x[x0 + (ulong)row * n + column] : 0.0f;
+            next[r] = row < rows && column < n ? x[x0 + (ulong)row * stride + column] : 0.0f;
         }
         if (own) {
             const int left = rows - first;

@@ -1,6 +1,9 @@
 //! Devices that are found here, and what may become of them. Without any device nothing is tried, and each test says so:
 //! Debian's `pocl-opencl-icd` makes one of the processor.
 
+mod families;
+mod steps;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -216,7 +219,7 @@ fn a_small_device_takes_some_windows_at_a_time_and_one_layer() {
         let mut other = Other::new(driver, |_: &mut [u8]| ());
         let portion = |other: &mut Other<_>| {
             Buffers::take(other, &plan, 5).map(|found| {
-                let portion = (found.portion.windows, found.portion.kept);
+                let portion = (found.portion().windows, found.portion().kept);
                 found.give_back(other);
                 portion
             })
