@@ -4,7 +4,7 @@
 //! device's ordinary units compute, a work-item an element. No tolerance is needed, and none is given: what a device computes
 //! is compared for equality, like everybody's.
 //!
-//! The kernels (`rows.cl`, `product.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
+//! The kernels (`*.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
 mod albert;
@@ -152,16 +152,16 @@ impl Gpu {
     }
 
     /// What the loss of a leaf that was begun is made of, once it is computed.
-    fn parts(&mut self, manifest: &Manifest, way: &Way<'_>) -> Option<LossParts> {
+    fn parts(&mut self, way: &Way<'_>) -> Option<LossParts> {
         let begun = way.begun.as_ref()?;
-        self.ask(&manifest.model, |engine| engine.loss(begun))
+        self.ask(|engine| engine.loss(begun))
     }
 
     /// Begins a leaf. With `same`, the one before had the same parameters.
     fn begin<'a>(&mut self, manifest: &Manifest, task: LeafTask<'a>, same: bool) -> Way<'a> {
         let begun = match task.windows.is_empty() {
             true => None,
-            false => self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same)),
+            false => self.ask(|engine| engine.begin(&manifest.model, &task.job(), same)),
         };
         Way { task, begun, twice: self.lot.draw() }
     }
@@ -178,7 +178,7 @@ impl Gpu {
         let job = way.task.job();
         let loss = parts.and_then(|parts| {
             let begun = way.begun.take()?;
-            self.ask(&manifest.model, |engine| engine.integers(&begun, &job, &mut q))?;
+            self.ask(|engine| engine.integers(&begun, &job, &mut q))?;
             Some(fixed_loss(parts.mean()))
         });
         let loss = loss.unwrap_or_else(|| self.exact.leaf(manifest, &job, &mut q));
@@ -189,7 +189,7 @@ impl Gpu {
     /// processor computes this leaf, and from now on all.
     fn check(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32], loss: &mut i64) {
         let mut again = vec![0; q.len()];
-        let repeated = self.ask(&manifest.model, |engine| {
+        let repeated = self.ask(|engine| {
             let begun = engine.begin(&manifest.model, job, true)?;
             let parts = engine.loss(&begun)?;
             engine.integers(&begun, job, &mut again)?;
@@ -214,13 +214,9 @@ impl Gpu {
         self.engine = None;
     }
 
-    /// Asks the device, where there is one that computes such models.
-    fn ask<T>(
-        &mut self,
-        model: &muster_core::manifest::Model,
-        ask: impl FnOnce(&mut Engine) -> Result<T, Fault>,
-    ) -> Option<T> {
-        let engine = self.engine.as_mut().filter(|_| Engine::has(model))?;
+    /// Asks the device, where there is one.
+    fn ask<T>(&mut self, ask: impl FnOnce(&mut Engine) -> Result<T, Fault>) -> Option<T> {
+        let engine = self.engine.as_mut()?;
         match ask(engine) {
             Ok(answer) => Some(answer),
             Err(fault) => {
@@ -236,7 +232,7 @@ impl Backend for Gpu {
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(job.state.parameters.len(), 0.0);
         let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done = self.ask(model, |engine| engine.gradient(model, parameters, batch, &mut gradient));
+        let done = self.ask(|engine| engine.gradient(model, parameters, batch, &mut gradient));
         self.gradient = gradient;
         match done {
             Some(_) => &self.gradient,
@@ -274,7 +270,7 @@ impl Arithmetic for Gpu {
             return self.exact.leaf(manifest, job, q);
         }
         let begun_at = Instant::now();
-        let done = self.ask(&manifest.model, |engine| {
+        let done = self.ask(|engine| {
             let begun = engine.begin(&manifest.model, job, false)?;
             let parts = engine.loss(&begun)?;
             engine.integers(&begun, job, q)?;
@@ -290,7 +286,7 @@ impl Arithmetic for Gpu {
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
-        if self.engine.is_none() || !Engine::has(&manifest.model) {
+        if self.engine.is_none() {
             return self.exact.leaves(manifest, tasks, take);
         }
         if let Some(local) = manifest.local() {
@@ -300,7 +296,7 @@ impl Arithmetic for Gpu {
         loop {
             let begun_at = Instant::now();
             let next = tasks.next();
-            let mut parts = before.as_ref().and_then(|way| self.parts(manifest, way));
+            let mut parts = before.as_ref().and_then(|way| self.parts(way));
             // Both are borrowed until the last leaf is taken: the same address is the same state.
             let state = before.as_ref().filter(|way| way.begun.is_some()).map(|way| way.task.state);
             let same = |task: &LeafTask<'a>| state.is_some_and(|state| std::ptr::eq(state, task.state));
@@ -332,7 +328,7 @@ impl Arithmetic for Gpu {
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
         let model = &manifest.model;
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
-        let done = self.ask(model, |engine| engine.evaluate(model, &state.parameters, batch));
+        let done = self.ask(|engine| engine.evaluate(model, &state.parameters, batch));
         done.unwrap_or_else(|| self.exact.evaluate(manifest, state, windows))
     }
 
@@ -378,6 +374,6 @@ impl Lot {
         // Knuth's linear congruential numbers ("Seminumerical Algorithms", 3.3.4); their upper bits are good enough.
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.state >> 33) % self.of == 0
+        (self.state >> 33).is_multiple_of(self.of)
     }
 }

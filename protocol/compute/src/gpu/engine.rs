@@ -96,11 +96,6 @@ impl Engine {
         self.queue.large = large;
     }
 
-    /// Whether a model's passes are kernels here.
-    pub(crate) fn has(model: &Model) -> bool {
-        matches!(model.family, Family::Decoder(_) | Family::Mixture(_) | Family::Albert(_))
-    }
-
     /// A model with its memory taken, for leaves of so many windows; the caller puts it back. What was there before is gone.
     fn open(&mut self, model: &Model, windows: usize) -> Outcome<Open> {
         match self.open.take() {
