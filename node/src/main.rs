@@ -1,6 +1,7 @@
 //! The binary `muster`.
 
 fn main() -> std::process::ExitCode {
+    muster_compute::try_drivers_apart();
     #[cfg(feature = "tch")]
     muster_compute::launch::provide();
     muster_node::cli::run(std::env::args_os()).into()

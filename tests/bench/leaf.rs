@@ -162,7 +162,7 @@ impl Settings {
         let Some(precision) = self.precision() else { return Ok(machine.leaves(Profile::Exact)?) };
         let device =
             if self.0["cuda"] < 0.0 { Device::Cpu } else { Device::Cuda(self.number("cuda") as usize) };
-        let machine = Machine { library: Some(Library::Tch), device: Some(device), ..machine };
+        let machine = Machine { library: Some(Library::Tch), device: device.into(), ..machine };
         let mut torch = machine.leaves(precision.profile())?;
         torch.self_test()?;
         torch.has_room(&self.manifest()?)?;

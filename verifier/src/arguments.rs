@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use muster_compute::{Device, Path, Precision};
+use muster_compute::{Device, DeviceChoice, Path, Precision};
 
 /// How to calibrate.
 #[derive(Args)]
@@ -41,6 +41,12 @@ pub struct Replaying {
     /// Kernel path: avx512, avx2, neon or portable; the fastest if absent.
     #[arg(long, visible_alias = "kernel", value_parser = parse_path)]
     pub path: Option<Path>,
+    /// Where leaves are computed: auto, cpu, gpu or gpu:N; the bits are the same.
+    ///
+    /// gpu:N is the device of that number in the list of `muster doctor`, gpu the first one. auto takes the first graphics
+    /// processor that gives the known answers, else the processor. What bans stand on is recomputed on the processor.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub device: DeviceChoice,
     /// Recompute only this share of the contributions, each drawn by chance, and take the sums of the others from the
     /// archive, which must have them (`muster host --keep-aggregates`). Every record, ban and state is checked all the
     /// same; what is not: the contributions not drawn, and the combining rule where one was not.

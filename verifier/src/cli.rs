@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use muster_compute::{Device, Library, Path};
+use muster_compute::{DeviceChoice, Library, Path};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Name, parse_name};
@@ -154,15 +154,25 @@ pub struct BackendArgs {
     /// What computes leaves: exact, or tch, which is libtorch [default: what suits the run's profile].
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Library>,
-    /// Where libtorch computes: cpu, cuda or cuda:N [default: the first graphics processor, else cpu].
+    /// Where leaves are computed: auto, cpu, gpu or gpu:N; by libtorch cpu, cuda or cuda:N [default: auto].
+    ///
+    /// gpu:N is the device of that number in the list of `muster doctor`, gpu the first one. It gives the same bits as the
+    /// processor, and needs its vendor's driver and OpenCL's loader (Debian: ocl-icd-libopencl1); NVIDIA's CUDA will do, too.
+    /// auto takes the first graphics processor that gives the known answers, else the processor. By libtorch, it is the first
+    /// one that libtorch sees.
     #[arg(long, value_name = "NAME")]
-    pub device: Option<Device>,
+    pub device: Option<DeviceChoice>,
 }
 
 impl BackendArgs {
     /// With these threads and this path.
     pub fn machine(self, threads: usize, path: Option<Path>) -> muster_compute::Machine {
-        muster_compute::Machine { threads, path, library: self.backend, device: self.device }
+        muster_compute::Machine {
+            threads,
+            path,
+            library: self.backend,
+            device: self.device.unwrap_or_default(),
+        }
     }
 }
 

@@ -8,8 +8,9 @@ mod work;
 
 use std::path::Path;
 
+use muster_compute::{Backend, Machine};
 use muster_core::ids::hex;
-use muster_core::manifest::Profile;
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::record::Body;
 use muster_replica::archive::{Archive, Plan, Replay, Sample};
 use muster_replica::exit::Failure;
@@ -49,6 +50,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     let mut replay = begin(&archive, &plan, work.as_ref())?;
     // Before hours of work, not after: a machine that computes wrongly finds every run wrong.
     replay.self_test().map_err(Failure::arithmetic)?;
+    let device = device(&archive.manifest, replaying, threads)?;
     if let (Some(work), Some(progress)) = (&mut work, kept) {
         match replay.skip(&progress, work) {
             Ok(()) => say(&format!(
@@ -62,6 +64,9 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
                 replay = begin(&archive, &plan, Some(work))?;
             }
         }
+    }
+    if let Some(device) = device {
+        replay = replay.with_device(device);
     }
     let meter = Meter::new(replay.leaves(), replay.leaves_done(), archive.manifest.training.rounds);
     while let Some(round) = replay.round(&|| meter.leaf())? {
@@ -78,6 +83,22 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
         work.remove();
     }
     Ok(summary)
+}
+
+/// What computes the leaves, tested, unless that is the processor: which computes several at once then.
+fn device(
+    manifest: &Manifest,
+    replaying: &Replaying,
+    threads: usize,
+) -> Result<Option<Box<dyn Backend>>, Failure> {
+    let machine = Machine { device: replaying.device, ..Machine::new(threads, replaying.path) };
+    if machine.is_exact(manifest).map_err(Failure::arithmetic)? {
+        return Ok(None);
+    }
+    let mut device = machine.leaves(manifest.profile).map_err(Failure::arithmetic)?;
+    device.self_test().map_err(Failure::arithmetic)?;
+    say(&format!("leaves are computed by {}{}", device.describe(), machine.reason(manifest)));
+    Ok(Some(device))
 }
 
 /// At the beginning of the run. Of several rows one is in memory, where there is a folder for the others.

@@ -33,12 +33,13 @@ impl AuditWorker {
     /// # Errors
     /// [`Misuse`] when this machine cannot compute the run's leaves.
     pub fn new(manifest: Arc<Manifest>, machine: &Machine) -> Result<Self, Misuse> {
-        let [mut first, mut second] = [machine.leaves(manifest.profile)?, machine.second(manifest.profile)?];
+        let [mut first, mut second] = [machine.leaves(manifest.profile)?, machine.second(&manifest)?];
         // Whoever computes wrongly accuses the innocent, and is banned for it (DUTY-9).
         first.self_test()?;
         second.self_test()?;
         first.has_room(&manifest)?;
-        tracing::info!("leaves are computed by {}, then by {}", first.describe(), second.describe());
+        let reason = machine.reason(&manifest);
+        tracing::info!("leaves are computed by {}{reason}; then by {}", first.describe(), second.describe());
         Ok(Self { layout: Layout::of_run(&manifest), manifest, first, second, threads: machine.threads })
     }
 

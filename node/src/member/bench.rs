@@ -63,9 +63,11 @@ pub enum Workload {
 pub struct Benchmark {
     path: KernelPath,
     /// What computed the leaves, where that is not the path.
-    libtorch: Option<String>,
+    other: Option<String>,
     /// How close that came to the known gradients.
     closeness: Option<Closeness>,
+    /// The processor's leaves beside those of a device.
+    processor: Option<Timings>,
     threads: usize,
     manifest: Manifest,
     /// FLOP/s of one core on fused multiply-adds in its registers, on the fastest path.
@@ -86,6 +88,17 @@ struct Timings {
     basis: TimingBasis,
     /// The update of one round; `None` if it was not measured.
     update: Option<f64>,
+}
+
+impl Timings {
+    /// In words that follow the figure.
+    fn estimated(&self) -> &'static str {
+        match self.basis {
+            TimingBasis::Leaves => "",
+            TimingBasis::Window => " (from one window)",
+            TimingBasis::Products => " (estimated from products alone: one window would take too long)",
+        }
+    }
 }
 
 /// What the seconds of a leaf follow from.
@@ -119,7 +132,8 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let mut backend = machine.leaves(manifest.profile).map_err(broken)?;
     backend.self_test().map_err(broken)?;
     backend.has_room(&manifest).map_err(broken)?;
-    let exact = machine.is_exact(manifest.profile)?;
+    let exact = machine.is_exact(&manifest)?;
+    let on_device = machine.is_on_device(&manifest)?;
     let (peak, product) = (measure::peak(), product(path)?);
     let mut memory = memory::contributing(&manifest, &machine);
     // Settings alone say nothing of the text.
@@ -132,23 +146,25 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     // Of one window on all threads, if all of it went as products do.
     let window = window_operations(&manifest.model) / (product * machine.threads.max(1) as f64);
     let description = backend.describe();
-    let faster = if !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
-    // A person waits: whether there is time to try is estimated first.
-    let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
-    let timings = if lacking.is_some() {
-        None
-    } else if trial > options.patience.as_secs_f64() {
-        let leaf = window * f64::from(manifest.training.leaf_windows);
-        Some(Timings { leaf, basis: TimingBasis::Products, update: None })
+    let faster = if on_device || !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
+    let mut trials = Trials { manifest: &manifest, window, patience: options.patience };
+    let timings = lacking.is_none().then(|| trials.of(&mut *backend, faster));
+    let closeness = backend.closeness();
+    drop(backend);
+    let processor = if on_device && lacking.is_none() {
+        // A person came for the device.
+        trials.patience /= 3;
+        Some(trials.of(&mut machine.exact()?, 1.0))
     } else {
-        Some(try_out(&manifest, &mut *backend, options.patience))
+        None
     };
-    let libtorch = (!exact).then_some(description);
+    let (other, threads) = ((!exact).then_some(description), machine.threads);
     Ok(Benchmark {
         path,
-        libtorch,
-        closeness: backend.closeness(),
-        threads: machine.threads,
+        other,
+        closeness,
+        processor,
+        threads,
         manifest,
         peak,
         product,
@@ -156,6 +172,28 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
         memory,
         lacking,
     })
+}
+
+/// What backends are tried out on.
+struct Trials<'a> {
+    manifest: &'a Manifest,
+    /// Seconds of a window on the processor, if all of it went as products do.
+    window: f64,
+    patience: Duration,
+}
+
+impl Trials<'_> {
+    /// Times of a backend that is at most so many times as fast as the processor.
+    fn of(&self, backend: &mut dyn Backend, faster: f64) -> Timings {
+        let Self { manifest, window, patience } = *self;
+        // A person waits: whether there is time to try is estimated first.
+        let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
+        if trial > patience.as_secs_f64() {
+            let leaf = window * f64::from(manifest.training.leaf_windows);
+            return Timings { leaf, basis: TimingBasis::Products, update: None };
+        }
+        try_out(manifest, backend, patience)
+    }
 }
 
 /// Computes leaves for as long as a person waits, and applies one update.
@@ -359,23 +397,24 @@ impl Benchmark {
     }
 
     fn timing_lines(&self, timings: &Timings) -> Vec<(&'static str, String)> {
-        let Timings { leaf, basis, update } = timings;
+        let Timings { leaf, update, .. } = timings;
         let (model, windows) = (&self.manifest.model, f64::from(self.manifest.training.leaf_windows));
         let tokens = windows * f64::from(model.sequence);
         let speed = window_operations(model) * windows / leaf;
-        let estimated = match basis {
-            TimingBasis::Leaves => "",
-            TimingBasis::Window => " (from one window)",
-            TimingBasis::Products => " (estimated from products alone: one window would take too long)",
-        };
-        let beside = match &self.libtorch {
+        let estimated = timings.estimated();
+        let beside = match &self.other {
             None => format!("{:.0} % of the peak", 100.0 * speed / self.peak / self.threads as f64),
-            Some(libtorch) => format!("by {libtorch}"),
+            Some(other) => format!("by {other}"),
         };
         let mut lines = vec![
             ("leaf", format!("{leaf:.3} s{estimated}: {:.1} GFLOP/s, {beside}", speed / 1e9)),
             ("an hour", format!("{:.0} leaves, {:.0} tokens", 3600.0 / leaf, 3600.0 * tokens / leaf)),
         ];
+        lines.extend(self.processor.map(|processor| {
+            let [own, other] = [*leaf, processor.leaf].map(|leaf| tokens / leaf);
+            let (times, estimated) = (own / other, processor.estimated());
+            ("device", format!("{own:.0} tokens/s, {times:.2} times the processor's {other:.0}{estimated}"))
+        }));
         lines.extend(update.map(|update| ("update", format!("{update:.3} s a round"))));
         lines
     }
@@ -383,7 +422,7 @@ impl Benchmark {
 
 #[cfg(test)]
 mod tests {
-    use muster_compute::Device;
+    use muster_compute::{DeviceChoice, devices};
 
     use super::*;
     use crate::exit::Exit;
@@ -442,14 +481,35 @@ mod tests {
         let failure =
             bench(&BenchOptions { precision: Some(Precision::Bf16), ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Usage && failure.message.contains("mixture"), "{failure}");
-        let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
+        let (library, device) = (Some(Library::Tch), DeviceChoice::Cuda(99));
         let machine = Machine { library, device, ..options.machine };
         let failure =
             bench(&BenchOptions { workload: Workload::Default, machine, ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
+        let machine = Machine { device: DeviceChoice::Gpu(99), ..options.machine };
+        let failure =
+            bench(&BenchOptions { workload: Workload::Default, machine, ..options.clone() }).unwrap_err();
+        assert!(failure.exit == Exit::Environment && failure.message.contains("device"), "{failure}");
         let failure =
             bench(&BenchOptions { workload: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
+    }
+
+    /// Wherever OpenCL has a device.
+    #[test]
+    fn a_device_is_measured_beside_the_processor() {
+        if devices().is_empty() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("run.toml");
+        let model = "width = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24";
+        std::fs::write(&settings, format!("[model]\n{model}\n")).unwrap();
+        let machine = Machine { device: DeviceChoice::Gpu(0), ..Machine::new(1, None) };
+        let patience = Duration::from_millis(50);
+        let options = BenchOptions { workload: Workload::At(settings), machine, precision: None, patience };
+        let text = bench(&options).unwrap().text();
+        assert!(text.contains("tokens/s, ") && text.contains(" times the processor's "), "{text}");
     }
 
     #[test]

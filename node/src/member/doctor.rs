@@ -69,9 +69,11 @@ pub async fn doctor(options: &DoctorOptions) -> Outcome<Examination> {
         }
     }
     let profile = known.as_ref().map_or(Profile::Exact, |manifest| manifest.profile);
+    let default = manifest(&Workload::Default)?;
     let mut findings =
         vec![resources::arithmetic(&options.machine, profile), resources::threads(&options.machine)];
-    findings.push(memory(options, known.as_ref())?);
+    findings.push(resources::graphics(&options.machine, known.as_ref().unwrap_or(&default)));
+    findings.push(memory(options, known.as_ref(), &default)?);
     findings.push(resources::descriptors(Capacity::of_process()));
     // The text of settings alone is made up.
     let settings = matches!(&options.run, ExaminedRun::At(path) if !path.is_dir());
@@ -88,7 +90,7 @@ pub async fn doctor(options: &DoctorOptions) -> Outcome<Examination> {
 }
 
 /// What the run takes: as its steward in the folder of a run, elsewhere as a node.
-fn memory(options: &DoctorOptions, known: Option<&Manifest>) -> Outcome<Finding> {
+fn memory(options: &DoctorOptions, known: Option<&Manifest>, default: &Manifest) -> Outcome<Finding> {
     let machine = &options.machine;
     if let (ExaminedRun::At(path), Some(manifest)) = (&options.run, known)
         && path.is_dir()
@@ -100,7 +102,7 @@ fn memory(options: &DoctorOptions, known: Option<&Manifest>) -> Outcome<Finding>
     Ok(match known {
         Some(manifest) => resources::room(memory::contributing(manifest, machine), "a node of this run"),
         None => {
-            let need = memory::contributing(&manifest(&Workload::Default)?, machine).beside_text();
+            let need = memory::contributing(default, machine).beside_text();
             resources::room(need, "a node of the default settings")
         }
     })
@@ -137,7 +139,9 @@ mod tests {
     #[tokio::test]
     async fn every_part_of_the_machine_has_a_line() {
         let text = doctor(&options(ExaminedRun::Any)).await.unwrap().text();
-        for subject in ["arithmetic", "threads", "memory", "files", "disk", "port", "clock", "libtorch"] {
+        for subject in
+            ["arithmetic", "threads", "devices", "memory", "files", "disk", "port", "clock", "libtorch"]
+        {
             assert!(text.lines().any(|line| line.starts_with(subject)), "{subject}: {text}");
         }
         assert!(text.contains("a node of the default settings"), "{text}");

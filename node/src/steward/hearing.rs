@@ -62,7 +62,7 @@ impl Court {
         let mut witness = self.witness(evidence, brought.clone());
         let second =
             |arithmetic: &mut dyn Arithmetic| judge(&self.manifest, evidence, &mut witness, arithmetic);
-        match self.second.with(self.manifest.profile, second)? {
+        match self.second.with(&self.manifest, second)? {
             Judgement::Guilty { culprit: other, finding: also, .. }
                 if other == *culprit && also == *finding =>
             {

@@ -67,6 +67,8 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
     let mut arithmetic = machine.leaves(manifest.profile).map_err(broken)?;
     arithmetic.self_test().map_err(broken)?;
+    let reason = machine.reason(&manifest);
+    tracing::info!("leaves in evidence are computed by {}{reason}", arithmetic.describe());
     let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
     let journal = Arc::new(Journal::open(&home)?);
     let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use muster_compute::{Backend, Machine};
 use muster_core::lock::lock;
-use muster_core::manifest::Profile;
+use muster_core::manifest::Manifest;
 use muster_core::state::Arithmetic;
 
 use crate::exit::{Failure, Outcome};
@@ -27,7 +27,7 @@ impl Second {
     /// [`Failure`] where this machine has no second code path, or it fails its self-test.
     pub(super) fn with<T>(
         &self,
-        profile: Profile,
+        manifest: &Manifest,
         compute: impl FnOnce(&mut dyn Arithmetic) -> T,
     ) -> Outcome<T> {
         let mut made = lock(&self.made);
@@ -37,7 +37,7 @@ impl Second {
                 let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
                 // Only now: it takes as much memory as the first one, and a run without such a ban never
                 // needs it.
-                let mut second = self.machine.second(profile).map_err(broken)?;
+                let mut second = self.machine.second(manifest).map_err(broken)?;
                 second.self_test().map_err(broken)?;
                 none.insert(second)
             }

@@ -135,7 +135,7 @@ fn state(manifest: &Manifest, exact: &mut Exact, draw: &mut Draw) -> State {
 
 fn check(leaves: u64, first: u64) -> bool {
     let mut right = true;
-    for (number, found) in devices().into_iter().enumerate() {
+    for (number, found) in devices().iter().enumerate() {
         println!("gpu:{number} {}", found.says());
         right &= check_device(number, first..first + leaves);
     }

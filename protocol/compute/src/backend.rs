@@ -10,7 +10,7 @@ use muster_core::state::{Arithmetic, LeafJob};
 
 use crate::{LeafTimes, Path};
 
-/// An implementation of leaves: [`crate::Exact`], or libtorch.
+/// An implementation of leaves: [`crate::Exact`], [`crate::Gpu`], or libtorch.
 pub trait Backend: Arithmetic {
     /// The real gradient of a leaf's mean loss, before the grid: `d` values in the canonical layout.
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32];
@@ -76,6 +76,29 @@ pub enum Device {
     Cuda(usize),
 }
 
+/// Where leaves are to be computed, as a machine's owner says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// On the first graphics processor that will do, else on the processor.
+    #[default]
+    Auto,
+    /// On the processor.
+    Cpu,
+    /// In defined bits on a device, by its number in [`crate::devices()`].
+    Gpu(usize),
+    /// On a graphics processor by libtorch, by libtorch's number.
+    Cuda(usize),
+}
+
+impl From<Device> for DeviceChoice {
+    fn from(device: Device) -> Self {
+        match device {
+            Device::Cpu => Self::Cpu,
+            Device::Cuda(number) => Self::Cuda(number),
+        }
+    }
+}
+
 impl Precision {
     /// That of a profile with tolerance.
     pub fn of(profile: Profile) -> Option<Self> {
@@ -125,6 +148,25 @@ impl FromStr for Device {
     }
 }
 
+impl FromStr for DeviceChoice {
+    type Err = Misuse;
+
+    fn from_str(name: &str) -> Result<Self, Misuse> {
+        let number = match name {
+            "auto" => return Ok(Self::Auto),
+            "gpu" => Some(0),
+            _ => name.strip_prefix("gpu:").and_then(|number| number.parse().ok()),
+        };
+        let of_libtorch = || name.parse::<Device>().ok().map(Self::from);
+        number.map(Self::Gpu).or_else(of_libtorch).ok_or_else(|| {
+            Misuse(format!(
+                "no device is called {name:?}: use auto, cpu, gpu or gpu:N (`muster doctor` lists them), or cuda or cuda:N \
+                 for libtorch"
+            ))
+        })
+    }
+}
+
 impl FromStr for Precision {
     type Err = Misuse;
 
@@ -143,6 +185,17 @@ impl fmt::Display for Device {
         match self {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => Device::Cpu.fmt(f),
+            Self::Gpu(number) => write!(f, "gpu:{number}"),
+            Self::Cuda(number) => Device::Cuda(*number).fmt(f),
         }
     }
 }
@@ -232,8 +285,16 @@ mod tests {
         for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
             assert_eq!(precision.to_string().parse(), Ok(precision));
         }
-        for wrong in ["", "gpu", "cuda:", "cuda:-1", "CPU"] {
+        for wrong in ["", "gpu", "auto", "cuda:", "cuda:-1", "CPU"] {
             assert!(wrong.parse::<Device>().unwrap_err().to_string().contains("cuda:N"), "{wrong}");
+        }
+        use DeviceChoice::{Auto, Cpu, Cuda, Gpu};
+        for choice in [Auto, Cpu, Gpu(0), Gpu(3), Cuda(0), Cuda(7)] {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        assert_eq!(["gpu", "cuda"].map(str::parse), [Ok(Gpu(0)), Ok(Cuda(0))]);
+        for wrong in ["", "GPU", "gpu:", "gpu:x", "gpu0", "cuda:", "opencl"] {
+            assert!(wrong.parse::<DeviceChoice>().unwrap_err().to_string().contains("gpu:N"), "{wrong}");
         }
         assert!("fp16".parse::<Precision>().is_err());
     }

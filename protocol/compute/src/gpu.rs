@@ -35,6 +35,7 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 
 use crate::Exact;
 use crate::backend::Backend;
+use crate::devices::{device, guarded};
 use crate::leaf::{Batch, LeafTimes};
 use driver::{Description, Driver, Fault};
 use engine::{Begun, Engine, LossParts, batch};
@@ -64,28 +65,31 @@ impl Found {
         self.description.graphics
     }
 
-    fn open(self) -> Result<Box<dyn Driver>, Fault> {
-        Ok(match self.way {
-            Reached::OpenCl(device) => Box::new(opencl::OpenCl::open(self.description, &device)?),
-            Reached::Cuda(number) => Box::new(cuda::Cuda::open(self.description, number)?),
+    fn open(&self) -> Result<Box<dyn Driver>, Fault> {
+        let description = self.description.clone();
+        Ok(match &self.way {
+            Reached::OpenCl(device) => Box::new(opencl::OpenCl::open(description, device)?),
+            Reached::Cuda(number) => Box::new(cuda::Cuda::open(description, *number)?),
         })
     }
 }
 
-/// The devices of this machine, by number, each once for every library that reaches it: graphics processors first, and of
-/// NVIDIA's those by CUDA, which is a little faster and wants its compiler installed.
-pub fn devices() -> Vec<Found> {
-    let by_cuda =
-        cuda::devices().into_iter().map(|(description, number)| (description, Reached::Cuda(number)));
-    let by_opencl =
-        opencl::devices().into_iter().map(|(description, device)| (description, Reached::OpenCl(device)));
+/// Asks the drivers of this machine for their devices, each once for every library that reaches it: graphics processors first,
+/// and of NVIDIA's those by CUDA, which is a little faster and wants its compiler installed.
+pub(crate) fn look() -> Vec<Found> {
+    // What panics has no devices.
+    let by_cuda = guarded(|| Ok(cuda::devices())).unwrap_or_default().into_iter();
+    let by_cuda = by_cuda.map(|(description, number)| (description, Reached::Cuda(number)));
+    let by_opencl = guarded(|| Ok(opencl::devices())).unwrap_or_default().into_iter();
+    let by_opencl = by_opencl.map(|(description, device)| (description, Reached::OpenCl(device)));
     let mut found: Vec<Found> =
         by_cuda.chain(by_opencl).map(|(description, way)| Found { description, way }).collect();
     found.sort_by_key(|found| !found.description.graphics);
     found
 }
 
-/// The profile `exact` on a device. What the device does not compute, or no longer, the processor does: with the same bits.
+/// The profile `exact` on a device. What it does not compute (an update, or anything after it failed) the processor does, with
+/// the same bits.
 pub struct Gpu {
     exact: Exact,
     engine: Option<Engine>,
@@ -99,23 +103,16 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the device of this number in [`devices`], beside the processor.
+    /// Opens the device of this number in [`crate::devices()`], beside the processor.
     ///
     /// # Errors
     /// [`Misuse`] with what is missing and what to do.
     pub fn open(number: usize, exact: Exact) -> Result<Self, Misuse> {
-        let found = devices();
-        let count = found.len();
-        let Some(found) = found.into_iter().nth(number) else {
-            return Err(Misuse(match count {
-                0 => "no graphics processor is found: OpenCL needs its loader (Debian: ocl-icd-libopencl1) and the driver of the \
-                      device's vendor; or leave out --device"
-                    .into(),
-                _ => format!("there is no device gpu:{number}: the last one here is gpu:{}", count - 1),
-            }));
-        };
+        let found = device(number)?;
         let says = found.says();
-        let driver = found.open().map_err(|fault| Misuse(format!("{says} cannot compute: {fault}")))?;
+        let driver = guarded(|| found.open().map_err(|fault| fault.0));
+        let driver =
+            driver.map_err(|why| Misuse(format!("{says} cannot compute: {why}; --device cpu does")))?;
         Ok(Self::with(driver, exact, says))
     }
 

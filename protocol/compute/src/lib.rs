@@ -9,15 +9,20 @@
 //! (`kernel`, `function`), and windows and tokens are added in order (`turns`). Each thread keeps the activations of
 //! one window: of every layer, or, where a run wants it, the residual stream and one layer.
 //!
+//! [`Gpu`] computes the leaves of decoders with the same bits on a graphics processor, by OpenCL or CUDA, whose libraries are
+//! looked for when the program runs ([`devices()`]).
+//!
 //! With feature `tch`, `Torch` computes the leaves of the same models in libtorch, on graphics processors too, close to
 //! those of [`Exact`] but not equal. [`Machine`] makes what a run's profile asks for.
 //!
-//! `unsafe` is allowed in `kernel` alone, and in `torch::library`, which calls a few C functions of our own around libtorch.
+//! `unsafe` is allowed in `kernel`, in `gpu::opencl` and `gpu::cuda`, which call the drivers of devices, and in
+//! `torch::library`, which calls a few C functions of our own around libtorch.
 
 mod albert;
 mod attention;
 mod backend;
 mod decoder;
+mod devices;
 mod exact;
 mod function;
 mod gpu;
@@ -48,9 +53,10 @@ mod turns;
 mod vectors;
 mod workers;
 
-pub use backend::{Backend, Closeness, Device, Libtorch, OpenResult, Precision, TorchSetting};
+pub use backend::{Backend, Closeness, Device, DeviceChoice, Libtorch, OpenResult, Precision, TorchSetting};
+pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};
 pub use exact::{Exact, Reader};
-pub use gpu::{Found, Gpu, Times, devices};
+pub use gpu::{Found, Gpu, Times};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};

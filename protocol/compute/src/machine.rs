@@ -9,15 +9,18 @@ use std::str::FromStr;
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
-use crate::Exact;
-use crate::backend::{BUILD, Backend, Device, Precision, TorchSetting, has_cuda, has_libtorch, libtorch};
+use crate::backend::{
+    BUILD, Backend, Device, DeviceChoice, Precision, TorchSetting, has_cuda, has_libtorch, libtorch,
+};
+use crate::devices;
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
+use crate::{Exact, Gpu};
 
 /// What computes leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// [`Exact`]: defined bits, or f32 within tolerance.
+    /// [`Exact`], or [`Gpu`] with the same bits: defined bits, or f32 within tolerance.
     Exact,
     /// Libtorch, in a program that is built with it.
     Tch,
@@ -32,8 +35,8 @@ pub struct Machine {
     pub path: Option<Path>,
     /// What computes leaves; what suits the run's profile if absent.
     pub library: Option<Library>,
-    /// Where libtorch computes; the first graphics processor that it sees, else the processor, if absent.
-    pub device: Option<Device>,
+    /// Where leaves are computed.
+    pub device: DeviceChoice,
 }
 
 /// What computes the leaves of a run on a machine.
@@ -41,6 +44,10 @@ pub struct Machine {
 enum Choice {
     /// [`Exact`].
     Exact,
+    /// [`Gpu`], on the device of this number.
+    Gpu(usize),
+    /// [`Gpu`] on the first graphics processor that gives the known answers, else [`Exact`].
+    Either,
     /// Libtorch, on a device if one is named.
     Tch(Option<Device>, Precision),
 }
@@ -48,7 +55,7 @@ enum Choice {
 impl Machine {
     /// A machine with these settings; the run's profile decides the rest.
     pub fn new(threads: usize, path: Option<Path>) -> Self {
-        Self { threads, path, library: None, device: None }
+        Self { threads, path, library: None, device: DeviceChoice::Auto }
     }
 
     /// What computes the leaves of a profile here.
@@ -57,41 +64,93 @@ impl Machine {
     /// [`Misuse`] with the reason and the remedy where the profile and the owner's settings contradict each other, or
     /// where this program was built without the library that the profile needs.
     fn choose(&self, profile: Profile) -> Result<Choice, Misuse> {
-        let graphics = self.device.is_some_and(|device| device != Device::Cpu);
-        let torch = |precision| Ok(Choice::Tch(self.device, precision));
         let refuse = |why: &str| Err(Misuse(format!("this run has the profile {}, {why}", profile.name())));
+        let device = self.device;
         match (Precision::of(profile), self.library) {
             (None, Some(Library::Tch)) => {
                 refuse("whose bits are defined, and libtorch computes others: leave out --backend tch")
             }
-            (None, _) if graphics => {
-                refuse("whose bits only the processor computes so far: leave out --device")
+            (None, _) if matches!(device, DeviceChoice::Cuda(_)) => refuse(
+                "whose bits are defined, and cuda is where libtorch computes others: a graphics processor that computes them is \
+                 --device gpu:N",
+            ),
+            (Some(Precision::F32), Some(Library::Exact)) if matches!(device, DeviceChoice::Cuda(_)) => {
+                Err(Misuse(
+                    "cuda is where libtorch computes: for the backend exact, a graphics processor is --device gpu:N".into(),
+                ))
             }
-            (None, _) => Ok(Choice::Exact),
-            (Some(Precision::F32), Some(Library::Exact)) if graphics => Err(Misuse(
-                "the backend exact computes on the processor: leave out --device, or add --backend tch"
-                    .into(),
-            )),
-            (Some(Precision::F32), Some(Library::Exact)) => Ok(Choice::Exact),
+            (None, _) | (Some(Precision::F32), Some(Library::Exact)) => Ok(self.defined()),
             (Some(_), Some(Library::Exact)) => {
                 refuse("whose products the backend exact does not round: leave out --backend exact")
             }
-            (Some(precision), Some(Library::Tch)) => torch(precision),
             // Being built with libtorch changes nothing that nobody asks for.
-            (Some(Precision::F32), None) if self.device.is_none() => Ok(Choice::Exact),
+            (Some(Precision::F32), None) if matches!(device, DeviceChoice::Auto | DeviceChoice::Gpu(_)) => {
+                Ok(self.defined())
+            }
+            (Some(_), _) if matches!(device, DeviceChoice::Gpu(_)) => Err(Misuse(
+                "what computes on gpu:N has defined bits, and libtorch computes here: its graphics processors are --device cuda:N"
+                    .into(),
+            )),
+            (Some(precision), Some(Library::Tch)) => Ok(self.tch(precision)),
             // Where only a graphics processor was asked for, opening it says how to get a program that has libtorch.
-            (Some(precision), None) if has_libtorch() || graphics => torch(precision),
-            (Some(Precision::F32), None) => Ok(Choice::Exact),
+            (Some(precision), None) if has_libtorch() || matches!(device, DeviceChoice::Cuda(_)) => {
+                Ok(self.tch(precision))
+            }
+            (Some(Precision::F32), None) => Ok(self.defined()),
             (Some(_), None) => refuse(&format!("which only libtorch computes: {BUILD}")),
         }
     }
 
-    /// Whether [`Exact`] computes the leaves of a profile here.
+    /// Where defined bits are computed.
+    fn defined(&self) -> Choice {
+        match self.device {
+            DeviceChoice::Auto => Choice::Either,
+            DeviceChoice::Gpu(number) => Choice::Gpu(number),
+            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => Choice::Exact,
+        }
+    }
+
+    /// Where libtorch computes.
+    fn tch(&self, precision: Precision) -> Choice {
+        let device = match self.device {
+            DeviceChoice::Cpu => Some(Device::Cpu),
+            DeviceChoice::Cuda(number) => Some(Device::Cuda(number)),
+            DeviceChoice::Auto | DeviceChoice::Gpu(_) => None,
+        };
+        Choice::Tch(device, precision)
+    }
+
+    /// Whether [`Exact`] computes a run's leaves here.
     ///
     /// # Errors
     /// As [`Machine::leaves`].
-    pub fn is_exact(&self, profile: Profile) -> Result<bool, Misuse> {
-        Ok(self.choose(profile)? == Choice::Exact)
+    pub fn is_exact(&self, manifest: &Manifest) -> Result<bool, Misuse> {
+        let torch = matches!(self.choose(manifest.profile)?, Choice::Tch(..));
+        Ok(!torch && !self.is_on_device(manifest)?)
+    }
+
+    /// Whether a device computes a run's leaves here, in defined bits.
+    ///
+    /// # Errors
+    /// As [`Machine::leaves`].
+    pub fn is_on_device(&self, manifest: &Manifest) -> Result<bool, Misuse> {
+        Ok(match self.choose(manifest.profile)? {
+            Choice::Gpu(_) => true,
+            Choice::Either => devices::has_first(|| self.exact()).is_ok(),
+            Choice::Exact | Choice::Tch(..) => false,
+        })
+    }
+
+    /// Why that computes a run's leaves which [`Machine::leaves`] gives: what follows its description in a sentence.
+    pub fn reason(&self, manifest: &Manifest) -> String {
+        match self.choose(manifest.profile) {
+            Ok(Choice::Exact | Choice::Gpu(_)) => format!(", as --device {} says", self.device),
+            Ok(Choice::Either) => match devices::has_first(|| self.exact()) {
+                Ok(()) => ", the first graphics processor here that gives the known answers".into(),
+                Err(why) => format!(", because {why}"),
+            },
+            _ => String::new(),
+        }
     }
 
     /// The backend for the leaves of a profile, before its self-test.
@@ -99,38 +158,45 @@ impl Machine {
     /// # Errors
     /// [`Misuse`] with the reason and the remedy where the profile and the owner's settings contradict each other, where
     /// this program was built without the library that the profile needs, where libtorch is another version or has no
-    /// such device, or where the processor lacks the path.
+    /// such device, where a device that is named is missing or fails, or where the processor lacks the path.
     pub fn leaves(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
         match self.choose(profile)? {
             Choice::Exact => Ok(Box::new(self.exact()?)),
+            Choice::Gpu(number) => Ok(Box::new(Gpu::open(number, self.exact()?)?)),
+            Choice::Either => match devices::first(|| self.exact()) {
+                Ok(gpu) => Ok(Box::new(gpu)),
+                Err(_) => Ok(Box::new(self.exact()?)),
+            },
             Choice::Tch(device, precision) => {
                 libtorch(self.torch(device.unwrap_or_else(first_device), precision))
             }
         }
     }
 
-    /// A second backend for the leaves of a profile, with as much different code as this machine has. Before anybody is
-    /// accused, it must agree with the first one.
+    /// A second backend for a run's leaves, with as much different code as this machine has. Before anybody is accused, it must
+    /// agree with the first one.
     ///
-    /// In `exact` that is another kernel path. Within tolerance it is the other library where the profile allows both,
-    /// else libtorch on the same device in another order: on another number of threads, or, where these change nothing, with
-    /// a leaf's windows one by one (a leaf of one window is computed the same way again). The processor gives no opinion of
-    /// a graphics processor's leaves: in bf16 they may be further apart than a run's tolerance, which was measured on
-    /// devices of its members.
+    /// In `exact` that is the processor instead of a device, or else another kernel path. Within tolerance it is the other
+    /// library where the profile allows both, else libtorch on the same device in another order: on another number of threads,
+    /// or, where these change nothing, with a leaf's windows one by one (a leaf of one window is computed the same way again).
+    /// The processor gives no opinion of a graphics processor's leaves: in bf16 they may be further apart than a run's
+    /// tolerance, which was measured on devices of its members.
     ///
     /// # Errors
     /// As [`Machine::leaves`].
-    pub fn second(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
+    pub fn second(&self, manifest: &Manifest) -> Result<Box<dyn Backend>, Misuse> {
+        let profile = manifest.profile;
         match (self.choose(profile)?, Precision::of(profile)) {
+            (Choice::Gpu(_) | Choice::Either, _) if self.is_on_device(manifest)? => {
+                Ok(Box::new(self.exact()?))
+            }
             (Choice::Tch(_, Precision::F32), _) => Ok(Box::new(self.exact()?)),
             (Choice::Tch(device, precision), _) => {
                 libtorch(self.torch(device.unwrap_or_else(first_device), precision).differently())
             }
-            (Choice::Exact, Some(precision)) if has_libtorch() => {
-                libtorch(self.torch(Device::Cpu, precision))
-            }
+            (_, Some(precision)) if has_libtorch() => libtorch(self.torch(Device::Cpu, precision)),
             // On a processor that has one path only, the same path computes again.
-            (Choice::Exact, _) => {
+            _ => {
                 let first = self.path.unwrap_or_else(Path::detect);
                 let path = paths().into_iter().find(|path| *path != first);
                 Ok(Box::new(Exact::new(self.threads, path)?))
@@ -151,8 +217,8 @@ impl Machine {
         Exact::new(self.threads, self.path)
     }
 
-    /// Bytes that computing a run's leaves takes here, as [`buffers`] counts them; where the machine cannot compute
-    /// them, those of [`Exact`].
+    /// Bytes of main memory that computing a run's leaves takes here, as [`buffers`] counts them; where the machine cannot
+    /// compute them, those of [`Exact`]. So it is where a device computes: the processor must be able to go on without it.
     pub fn buffers(&self, manifest: &Manifest) -> u64 {
         let (model, training) = (&manifest.model, &manifest.training);
         match self.choose(manifest.profile) {
@@ -202,6 +268,10 @@ impl fmt::Display for Library {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::ids::MemberId;
+    use muster_core::lock::lock;
+    use muster_core::manifest::fixture::tiny;
+
     use super::*;
 
     fn built_with_libtorch() -> bool {
@@ -212,38 +282,75 @@ mod tests {
 
     const PROFILES: [Profile; 4] = [Profile::Exact, Profile::F32, Profile::Tf32, Profile::Bf16];
 
-    fn machine(library: Option<Library>, device: Option<Device>) -> Machine {
+    fn machine(library: Option<Library>, device: DeviceChoice) -> Machine {
         Machine { library, device, ..Machine::new(1, None) }
     }
 
-    /// What is chosen for each profile; none where it is refused.
-    fn chosen(library: Option<Library>, device: Option<Device>) -> [Option<bool>; 4] {
-        PROFILES.map(|profile| {
-            let choice = machine(library, device).choose(profile);
-            choice
-                .map(|choice| choice != Choice::Exact)
-                .map_err(|why| assert!(why.0.contains(": ") || why.0.contains("leave out")))
-                .ok()
-        })
+    /// What is chosen for each profile, libtorch as `T`; `-` where it is refused.
+    fn chosen(library: Option<Library>, device: DeviceChoice) -> String {
+        let chosen = PROFILES.map(|profile| match machine(library, device).choose(profile) {
+            Ok(Choice::Exact) => 'P',
+            Ok(Choice::Gpu(number)) => {
+                assert_eq!(DeviceChoice::Gpu(number), device);
+                'G'
+            }
+            Ok(Choice::Either) => 'E',
+            Ok(Choice::Tch(..)) => 'T',
+            Err(why) => {
+                assert!(why.0.contains("--"), "{why}");
+                '-'
+            }
+        });
+        chosen.into_iter().collect()
     }
 
     #[test]
     fn each_profile_has_its_backends() {
-        let (exact, tch) = (Some(false), Some(true));
-        assert_eq!(chosen(Some(Library::Exact), None), [exact, exact, None, None]);
-        assert_eq!(chosen(Some(Library::Tch), None), [None, tch, tch, tch]);
-        assert_eq!(chosen(Some(Library::Tch), Some(Device::Cuda(1))), [None, tch, tch, tch]);
-        assert_eq!(chosen(Some(Library::Exact), Some(Device::Cuda(1))), [None; 4]);
-        assert_eq!(chosen(None, Some(Device::Cuda(0))), [None, tch, tch, tch]);
-        let built = |choice| if built_with_libtorch() { choice } else { None };
-        assert_eq!(chosen(None, None), [exact, exact, built(tch), built(tch)]);
-        let f32 = built(tch).or(exact);
-        assert_eq!(chosen(None, Some(Device::Cpu)), [exact, f32, built(tch), built(tch)]);
+        use DeviceChoice::{Auto, Cpu, Cuda, Gpu};
+        let (exact, tch) = (Some(Library::Exact), Some(Library::Tch));
+        assert_eq!(
+            [Auto, Cpu, Gpu(1), Cuda(1)].map(|device| chosen(exact, device)),
+            ["EE--", "PP--", "GG--", "----"]
+        );
+        assert_eq!(
+            [Auto, Cpu, Gpu(1), Cuda(1)].map(|device| chosen(tch, device)),
+            ["-TTT", "-TTT", "----", "-TTT"]
+        );
+        let free = [Auto, Cpu, Gpu(1), Cuda(1)].map(|device| chosen(None, device));
+        let wanted = if built_with_libtorch() {
+            ["EETT", "PTTT", "GG--", "-TTT"]
+        } else {
+            ["EE--", "PP--", "GG--", "-TTT"]
+        };
+        assert_eq!(free, wanted);
+    }
+
+    fn run(profile: Profile) -> Manifest {
+        Manifest { profile, ..tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1) }
+    }
+
+    #[test]
+    fn a_machine_says_what_computes_and_why() {
+        let (on, run) = (|device| machine(None, device), run(Profile::Exact));
+        assert_eq!(on(DeviceChoice::Cpu).reason(&run), ", as --device cpu says");
+        assert!(on(DeviceChoice::Cpu).is_exact(&run).unwrap());
+        assert!(on(DeviceChoice::Gpu(0)).is_on_device(&run).unwrap());
+        let automatic = on(DeviceChoice::Auto);
+        let exact = automatic.is_exact(&run).unwrap();
+        assert_ne!(exact, automatic.is_on_device(&run).unwrap());
+        let reason = automatic.reason(&run);
+        assert_eq!(reason.starts_with(", because "), exact, "{reason}");
+        let kernels = automatic.exact().unwrap().describe();
+        assert_eq!(automatic.leaves(Profile::Exact).unwrap().describe() == kernels, exact);
+        let Err(missing) = on(DeviceChoice::Gpu(1_000_000)).leaves(Profile::Exact) else {
+            panic!("no machine has so many")
+        };
+        assert!(missing.0.contains("device"), "{missing}");
     }
 
     #[test]
     fn a_refusal_says_why_and_what_to_do() {
-        let why = |library, profile| machine(library, None).choose(profile).unwrap_err().0;
+        let why = |library, profile| machine(library, DeviceChoice::Auto).choose(profile).unwrap_err().0;
         let refused = why(Some(Library::Tch), Profile::Exact);
         assert!(refused.contains("exact, whose bits") && refused.contains("--backend tch"), "{refused}");
         let refused = why(Some(Library::Exact), Profile::Bf16);
@@ -251,11 +358,25 @@ mod tests {
         if !built_with_libtorch() {
             let refused = why(None, Profile::Tf32);
             assert!(refused.contains("tf32") && refused.contains("--features tch"), "{refused}");
-            let Err(refused) = machine(Some(Library::Tch), None).leaves(Profile::F32) else {
+            let Err(refused) = machine(Some(Library::Tch), DeviceChoice::Auto).leaves(Profile::F32) else {
                 panic!("it is not there")
             };
             assert!(refused.0.contains("--features tch"), "{refused}");
         }
+    }
+
+    /// Wherever OpenCL has a device.
+    #[test]
+    fn the_second_opinion_on_a_device_is_the_processor_s() {
+        let device = machine(None, DeviceChoice::Gpu(0));
+        let second = device.second(&run(Profile::Exact)).unwrap();
+        assert_eq!(second.describe(), device.exact().unwrap().describe());
+        if devices::devices().is_empty() {
+            return;
+        }
+        let _one = lock(&crate::gpu::tests::ONE);
+        let first = device.leaves(Profile::Exact).unwrap();
+        assert_ne!(first.describe(), second.describe());
     }
 
     /// A run may be calibrated on graphics processors alone.
@@ -275,14 +396,14 @@ mod tests {
     fn a_second_opinion_comes_from_other_code() {
         for threads in [1, 2] {
             let machine = Machine::new(threads, None);
-            let second = machine.second(Profile::Exact).unwrap();
+            let second = machine.second(&run(Profile::Exact)).unwrap();
             assert!(
                 paths().len() == 1 || second.describe() != machine.leaves(Profile::Exact).unwrap().describe()
             );
             if built_with_libtorch() {
                 for profile in PROFILES {
                     let first = machine.leaves(profile).unwrap().describe();
-                    assert_ne!(machine.second(profile).unwrap().describe(), first, "{profile:?}");
+                    assert_ne!(machine.second(&run(profile)).unwrap().describe(), first, "{profile:?}");
                 }
             }
         }

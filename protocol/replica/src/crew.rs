@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_compute::{Exact, Path, buffers};
+use muster_compute::{Backend, Exact, Path, buffers};
 use muster_core::assign;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, Row, RowSet, ShardId};
@@ -13,7 +13,7 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::round::Commit;
 use muster_core::messages::round::Route;
-use muster_core::state::{Arithmetic, LeafTask, State};
+use muster_core::state::{LeafTask, State};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 
@@ -38,7 +38,7 @@ struct Source<'a> {
 }
 
 struct LeafWorker {
-    arithmetic: Exact,
+    arithmetic: Box<dyn Backend>,
     leaf: Vec<i32>,
 }
 
@@ -56,9 +56,14 @@ impl Crew {
         let threads = threads.max(1);
         // Half of what is left: the state and what others fetch are in memory as well.
         let at_once = at_once(&manifest, threads, available().map(|bytes| bytes / 2));
-        let worker = || Ok(LeafWorker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
+        let worker = || Ok(LeafWorker::new(Box::new(Exact::new(threads / at_once, path)?)));
         let workers = (0..at_once).map(|_| worker()).collect::<Result<_, Misuse>>()?;
         Ok(Self { manifest, dataset, workers })
+    }
+
+    /// The same on a device alone, which has defined bits.
+    pub fn with_device(self, device: Box<dyn Backend>) -> Self {
+        Self { workers: vec![LeafWorker::new(device)], ..self }
     }
 
     /// Threads in use at most.
@@ -138,6 +143,10 @@ impl Crew {
 }
 
 impl LeafWorker {
+    fn new(arithmetic: Box<dyn Backend>) -> Self {
+        Self { arithmetic, leaf: Vec::new() }
+    }
+
     /// Recomputes leaves of a contribution, and gives the integers and the loss of each.
     fn leaves(
         &mut self,

@@ -53,7 +53,7 @@ impl LeafComputer {
         let library = Some(Library::Tch);
         let machine = muster_compute::Machine {
             library,
-            device: Some(device),
+            device: device.into(),
             ..muster_compute::Machine::new(threads, None)
         };
         let mut backend = machine.leaves(profile)?;

@@ -1,11 +1,11 @@
-//! What this machine has for a run: arithmetic, threads, memory, disk, libtorch.
+//! What this machine has for a run: arithmetic, threads, devices, memory, disk, libtorch.
 
 use std::fs::{self, OpenOptions};
 use std::num::NonZero;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use muster_compute::{Library, Machine};
+use muster_compute::{DeviceChoice, Found, Library, Machine, broken_drivers, devices, missing_devices};
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_net::capacity::Capacity;
@@ -30,11 +30,10 @@ pub fn arithmetic(machine: &Machine, profile: Profile) -> Finding {
 }
 
 fn tested(mut backend: Box<dyn muster_compute::Backend>) -> Finding {
-    let described = backend.describe();
     match backend.self_test() {
         Ok(()) => {
             let close = backend.closeness().map(|closeness| format!("; {closeness}")).unwrap_or_default();
-            Finding::good("arithmetic", format!("{described}: all known answers{close}"))
+            Finding::good("arithmetic", format!("{}: all known answers{close}", backend.describe()))
         }
         Err(Misuse(why)) => {
             let remedy = "do not take part with it. Test the memory (memtest86+), take back any overclocking, and see whether \
@@ -55,6 +54,36 @@ pub fn threads(machine: &Machine) -> Finding {
         }
         Ok(most) => Finding::good("threads", format!("{asked} of {most} that this process may use")),
     }
+}
+
+/// The devices of this machine by the names that `--device` takes, or what to install; whether one computes such a run where
+/// none is named.
+pub fn graphics(machine: &Machine, run: &Manifest) -> Finding {
+    if machine.device == DeviceChoice::Cpu {
+        return Finding::good("devices", "not looked for, as --device cpu says");
+    }
+    if let Some(why) = broken_drivers() {
+        let found = format!("their drivers cannot be used ({why})");
+        return Finding::care("devices", found, "install others, or say --device cpu");
+    }
+    let list = devices().iter().enumerate().map(|(number, found)| {
+        let kind =
+            if found.is_graphics() { "" } else { ", no graphics processor: computes only where it is named" };
+        format!("gpu:{number} {}{kind}", found.says())
+    });
+    let list = list.collect::<Vec<String>>().join("; ");
+    if list.is_empty() {
+        // Nobody needs one.
+        return Finding::good("devices", missing_devices());
+    }
+    let left_out = machine.device == DeviceChoice::Auto
+        && devices().iter().any(Found::is_graphics)
+        && machine.is_exact(run).unwrap_or(false);
+    if left_out {
+        let found = format!("{list}; but the processor computes{}", machine.reason(run));
+        return Finding::care("devices", found, "install another driver of its vendor, or say --device cpu");
+    }
+    Finding::good("devices", list)
 }
 
 /// How many files and connections this process may have open (CHAN-13).
@@ -131,7 +160,7 @@ fn probe(directory: &Path) -> std::io::Result<()> {
 /// comes before anything is said.
 pub fn libtorch(machine: &Machine) -> Finding {
     if cfg!(not(feature = "tch")) {
-        let found = "not built in; only runs of the profiles tf32 and bf16, and graphics processors, need it";
+        let found = "not built in; only runs of the profiles tf32 and bf16 need it";
         return Finding::good("libtorch", found);
     }
     let asked = Machine { library: Some(Library::Tch), ..*machine };

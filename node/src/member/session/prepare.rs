@@ -94,7 +94,7 @@ pub(super) async fn prepare(
         // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
         arithmetic.has_room(&manifest)?;
-        tracing::info!("leaves are computed by {}", arithmetic.describe());
+        tracing::info!("leaves are computed by {}{}", arithmetic.describe(), machine.reason(&manifest));
         if let Some(closeness) = arithmetic.closeness() {
             tracing::info!("self-test: {closeness}");
         }

@@ -14,18 +14,19 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 use super::buffers::Buffers;
 use super::driver::{Argument, Description, Driver, Fault, Memory, Outcome, Place, Slot};
 use super::engine::Engine;
-use super::{Gpu, Lot, TWICE, devices};
+use super::{Gpu, Lot, TWICE};
 use crate::Exact;
 use crate::backend::Backend;
+use crate::devices::devices;
 use crate::plan::NetworkPlan;
 
 /// A device, one at a time: PoCL builds for one process only.
-static ONE: Mutex<()> = Mutex::new(());
+pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
 /// The first device that is found, as something else has it; none, with a word, where there is none.
 pub(crate) fn with_device(test: impl FnOnce(Box<dyn Driver>)) {
     let _one = muster_core::lock::lock(&ONE);
-    match devices().into_iter().next() {
+    match devices().first() {
         Some(found) => test(found.open().unwrap()),
         #[allow(clippy::print_stderr)]
         None => eprintln!("no device is found: nothing was tried"),

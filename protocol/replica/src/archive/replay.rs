@@ -9,7 +9,7 @@ mod resume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_compute::Exact;
+use muster_compute::{Backend, Exact};
 use muster_core::error::Misuse;
 use muster_core::ids::{Round, Row};
 use muster_core::ledger::{Ledger, RoundView, Stage};
@@ -89,6 +89,12 @@ impl<'a> Replay<'a> {
         }
         self.row_files = Some(files);
         Ok(self)
+    }
+
+    /// The same, with leaves of contributions on a device, which has defined bits. What bans stand on is recomputed on the
+    /// processor.
+    pub fn with_device(self, device: Box<dyn Backend>) -> Self {
+        Self { crew: self.crew.with_device(device), ..self }
     }
 
     /// Leaves to recompute from the beginning to the end, at most.
