@@ -226,6 +226,9 @@ impl Gpu {
 
 impl Backend for Gpu {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
+        if job.windows.is_empty() {
+            return self.exact.gradient(manifest, job);
+        }
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(job.state.parameters.len(), 0.0);
         let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
@@ -323,6 +326,9 @@ impl Arithmetic for Gpu {
     }
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
+        if windows.is_empty() {
+            return self.exact.evaluate(manifest, state, windows);
+        }
         let model = &manifest.model;
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
         let done = self.ask(|engine| engine.evaluate(model, &state.parameters, batch));
