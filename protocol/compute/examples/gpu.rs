@@ -1,14 +1,16 @@
 //! Devices of this machine: whether their leaves are right to the last bit, how fast they are, and where the time goes.
 //!
 //! `cargo run --release -p muster-compute --example gpu -- check [leaves] [first]` computes leaves of drawn shapes and all
-//! families on every device and on the processor, and counts the coefficients that differ. `… -- speed [windows] [device]` computes leaves of 100 M
-//! parameters, with windows of 256 tokens. Exits with 1 where a bit differs.
+//! families on every device and on the processor, and counts the coefficients that differ. `… -- speed [windows] [device]
+//! [decoder|mixture|albert]` computes leaves of a decoder of 100 M parameters, or of another family as wide, with windows of 256
+//! tokens. Exits with 1 where a bit differs.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Instant;
 
-use muster_compute::{Backend, Exact, Gpu, devices};
+use muster_compute::{Backend, Exact, Found, Gpu, devices};
 use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
@@ -65,12 +67,12 @@ fn drawn(draw: &mut Draw, leaf: u64) -> (Manifest, u32) {
     let (vocabulary, layers, hidden) = (draw.among(2, 300), draw.among(1, 3), draw.among(1, 200));
     let (sequence, windows) = (draw.among(1, 150), draw.among(1, 5));
     // Every other shape has rows that begin at 16 bytes, and whole slices of any depth.
-    let unit = if leaf % 2 == 0 { 1 } else { 16 };
+    let unit = if leaf.is_multiple_of(2) { 1 } else { 16 };
     let round = |size: u32| size.next_multiple_of(unit);
     let width = round(heads * half * 2).next_multiple_of(2 * heads);
     let width = if width % unit == 0 { width } else { 2 * heads * unit };
     let size = [round(vocabulary), width, layers, heads, round(hidden), draw.among(1, 30)];
-    let mut model = decoder(size, [keys, round(sequence)], draw.next() % 2 == 0);
+    let mut model = decoder(size, [keys, round(sequence)], draw.next().is_multiple_of(2));
     // Two leaves in turn have each family.
     model.family = family(draw, model.family, leaf / 2 % 3);
     (manifest(model, windows, false), windows)
@@ -82,19 +84,9 @@ fn family(draw: &mut Draw, family: Family, number: u64) -> Family {
         Family::Decoder(decoder) if number == 1 => {
             // Often more experts than tokens: some have none.
             let columns = draw.among(1, 20);
-            Family::Mixture(Mixture {
-                decoder,
-                columns: columns as u16,
-                active: draw.among(1, columns.min(4).into()) as u16,
-                shared_hidden: draw.among(2, 100),
-                balance: real(draw.among(0, 3) as f32),
-                trust: real(4.0),
-                rows: 1,
-                branch: 0,
-                few: 0,
-                held: 0,
-                lag: 0,
-            })
+            let active = draw.among(1, columns.min(4).into());
+            let shared = draw.among(2, 100);
+            experts(decoder, [columns, active], shared, draw.among(0, 3) as f32)
         }
         Family::Decoder(_) if number == 2 => Family::Albert(Albert {
             embedding: draw.among(1, 80),
@@ -103,6 +95,22 @@ fn family(draw: &mut Draw, family: Family, number: u64) -> Family {
         }),
         other => other,
     }
+}
+
+fn experts(decoder: Decoder, [columns, active]: [u32; 2], shared_hidden: u32, balance: f32) -> Family {
+    Family::Mixture(Mixture {
+        decoder,
+        columns: columns as u16,
+        active: active as u16,
+        shared_hidden,
+        balance: real(balance),
+        trust: real(4.0),
+        rows: 1,
+        branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
+    })
 }
 
 fn name(family: &Family) -> &'static str {
@@ -129,88 +137,117 @@ fn check(leaves: u64, first: u64) -> bool {
     let mut right = true;
     for (number, found) in devices().iter().enumerate() {
         println!("gpu:{number} {}", found.says());
-        let mut exact = Exact::new(threads(), None).expect("a path");
-        let begun = Instant::now();
-        let mut gpu = match Gpu::open(found, Exact::new(threads(), None).expect("a path")) {
-            Ok(gpu) => gpu,
-            Err(why) => {
-                println!("  {why}");
-                right = false;
-                continue;
-            }
-        };
-        println!("  opened in {:.1} s", begun.elapsed().as_secs_f64());
-        match gpu.self_test() {
-            Ok(()) => println!("  known answers: right"),
-            Err(why) => {
-                println!("  {why}");
-                right = false;
-            }
-        }
-        let (mut coefficients, mut differ, mut losses, mut loud) = (0, 0, 0, 0);
-        let mut families: BTreeMap<&str, u64> = BTreeMap::new();
-        for leaf in first..first + leaves {
-            let mut draw = Draw(0x9E37_79B9_7F4A_7C15 ^ (leaf + 1).wrapping_mul(0xD134_2543_DE82_EF95));
-            (0..9).for_each(|_| {
-                draw.next();
-            });
-            let (manifest, count) = drawn(&mut draw, leaf);
-            gpu.force_tiles([None, Some(true), Some(false), Some(true)][leaf as usize / 6 % 4]);
-            let mut state = state(&manifest, &mut exact, &mut draw);
-            if leaf % 5 == 4 {
-                // Something infinite, or not a number, or all but zero.
-                for value in [f32::INFINITY, f32::NAN, 1e-42, -0.0] {
-                    let at = draw.next() as usize % state.parameters.len();
-                    state.parameters[at] = value;
-                }
-            }
-            let windows = windows(&mut draw, &manifest.model, count);
-            let job = LeafJob {
-                state: &state,
-                round_seed: Digest([leaf as u8; 32]),
-                leaf: Leaf(leaf),
-                windows: &windows,
-            };
-            let [mut own, mut other] = [(); 2].map(|()| vec![0; state.parameters.len()]);
-            let (loss, right_loss) =
-                (gpu.leaf(&manifest, &job, &mut own), exact.leaf(&manifest, &job, &mut other));
-            let real = |value: &f32| if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() };
-            let found: Vec<u32> = gpu.gradient(&manifest, &job).iter().map(real).collect();
-            let wanted: Vec<u32> = exact.gradient(&manifest, &job).iter().map(real).collect();
-            let wrong = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count()
-                + own.iter().zip(&other).filter(|(own, other)| own != other).count();
-            coefficients += 2 * wanted.len();
-            *families.entry(name(&manifest.model.family)).or_default() += 1;
-            differ += wrong;
-            losses += usize::from(loss != right_loss);
-            if (wrong > 0 || loss != right_loss) && loud < 5 {
-                loud += 1;
-                println!(
-                    "  leaf {leaf}: {wrong} of {} differ, losses {loss} and {right_loss}: {:?}",
-                    wanted.len(),
-                    manifest.model
-                );
-                for tensor in Layout::of(&manifest.model).tensors() {
-                    let range = tensor.range();
-                    let wrong = range.clone().filter(|at| found[*at] != wanted[*at]).count();
-                    if wrong > 0 {
-                        println!("    {}: {wrong} of {}", tensor.name, range.len());
-                    }
-                }
-            }
-        }
-        println!(
-            "  {leaves} leaves ({}), {coefficients} coefficients and integers: {differ} differ; {losses} losses differ",
-            families.iter().map(|(name, count)| format!("{name}: {count}")).collect::<Vec<_>>().join(", ")
-        );
-        println!("  computed by {}", gpu.describe());
-        right &= differ == 0 && losses == 0;
+        right &= check_device(found, first..first + leaves);
     }
     right
 }
 
-fn speed(count: u32, number: usize) {
-    let model = decoder([4096, 1024, 8, 16, 2752, 1], [16, 256], true);
+fn check_device(found: &Found, leaves: Range<u64>) -> bool {
+    let mut exact = Exact::new(threads(), None).expect("a path");
+    let begun = Instant::now();
+    let mut gpu = match Gpu::open(found, Exact::new(threads(), None).expect("a path")) {
+        Ok(gpu) => gpu,
+        Err(why) => {
+            println!("  {why}");
+            return false;
+        }
+    };
+    println!("  opened in {:.1} s", begun.elapsed().as_secs_f64());
+    let proved = gpu.self_test();
+    match &proved {
+        Ok(()) => println!("  known answers: right"),
+        Err(why) => println!("  {why}"),
+    }
+    let (mut coefficients, mut differ, mut losses) = (0, 0, 0);
+    let mut families: BTreeMap<&str, u64> = BTreeMap::new();
+    let count = leaves.end - leaves.start;
+    for leaf in leaves {
+        let compared = compare(leaf, &mut gpu, &mut exact, losses + differ < 5);
+        coefficients += compared.coefficients;
+        differ += compared.differ;
+        losses += usize::from(compared.loss_differs);
+        *families.entry(compared.family).or_default() += 1;
+    }
+    let families: Vec<String> = families.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+    println!(
+        "  {count} leaves ({}), {coefficients} coefficients and integers: {differ} differ; {losses} losses differ",
+        families.join(", ")
+    );
+    println!("  computed by {}", gpu.describe());
+    proved.is_ok() && differ == 0 && losses == 0
+}
+
+/// A leaf on a device and on the processor.
+struct Compared {
+    family: &'static str,
+    /// And grid integers.
+    coefficients: usize,
+    differ: usize,
+    loss_differs: bool,
+}
+
+/// With `loud`, says what differs.
+fn compare(leaf: u64, gpu: &mut Gpu, exact: &mut Exact, loud: bool) -> Compared {
+    let mut draw = Draw(0x9E37_79B9_7F4A_7C15 ^ (leaf + 1).wrapping_mul(0xD134_2543_DE82_EF95));
+    (0..9).for_each(|_| {
+        draw.next();
+    });
+    let (manifest, count) = drawn(&mut draw, leaf);
+    gpu.force_tiles([None, Some(true), Some(false), Some(true)][leaf as usize / 6 % 4]);
+    let mut state = state(&manifest, exact, &mut draw);
+    if leaf % 5 == 4 {
+        // Something infinite, or not a number, or all but zero.
+        for value in [f32::INFINITY, f32::NAN, 1e-42, -0.0] {
+            let at = draw.next() as usize % state.parameters.len();
+            state.parameters[at] = value;
+        }
+    }
+    let windows = windows(&mut draw, &manifest.model, count);
+    let job =
+        LeafJob { state: &state, round_seed: Digest([leaf as u8; 32]), leaf: Leaf(leaf), windows: &windows };
+    let [mut own, mut other] = [(); 2].map(|()| vec![0; state.parameters.len()]);
+    let (loss, right_loss) = (gpu.leaf(&manifest, &job, &mut own), exact.leaf(&manifest, &job, &mut other));
+    let real = |value: &f32| if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() };
+    let found: Vec<u32> = gpu.gradient(&manifest, &job).iter().map(real).collect();
+    let wanted: Vec<u32> = exact.gradient(&manifest, &job).iter().map(real).collect();
+    let differ = found.iter().zip(&wanted).filter(|(found, wanted)| found != wanted).count()
+        + own.iter().zip(&other).filter(|(own, other)| own != other).count();
+    if loud && (differ > 0 || loss != right_loss) {
+        let (count, model) = (wanted.len(), &manifest.model);
+        println!("  leaf {leaf}: {differ} of {count} differ, losses {loss} and {right_loss}: {model:?}");
+        for tensor in Layout::of(model).tensors() {
+            let wrong = tensor.range().filter(|at| found[*at] != wanted[*at]).count();
+            if wrong > 0 {
+                println!("    {}: {wrong} of {}", tensor.name, tensor.range().len());
+            }
+        }
+    }
+    Compared {
+        family: name(&manifest.model.family),
+        coefficients: 2 * wanted.len(),
+        differ,
+        loss_differs: loss != right_loss,
+    }
+}
+
+/// A decoder, or what is named in its place.
+fn large(family: &str) -> Model {
+    let mut model = decoder([4096, 1024, 8, 16, 2752, 1], [16, 256], true);
+    match (family, &model.family) {
+        // A token passes as many inner values as the decoder has.
+        ("mixture", Family::Decoder(decoder)) => {
+            model.hidden = 688;
+            model.family = experts(decoder.clone(), [16, 2], 1376, 0.01);
+        }
+        ("albert", _) => {
+            model.family = Family::Albert(Albert { embedding: 128, masked_ppm: 150_000, mask_token: 0 });
+        }
+        _ => {}
+    }
+    model
+}
+
+fn speed(count: u32, number: usize, model: Model) {
     let parameters = model.parameters();
     let manifest = manifest(model, count, false);
     let mut draw = Draw(7);
@@ -270,8 +307,9 @@ fn threads() -> usize {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, other: u64| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(other);
+    let family = words.get(3).map_or("decoder", String::as_str);
     match words.first().map(String::as_str) {
-        Some("speed") => speed(number(1, 128) as u32, number(2, 0) as usize),
+        Some("speed") => speed(number(1, 128) as u32, number(2, 0) as usize, large(family)),
         _ => std::process::exit(i32::from(!check(number(1, 100), number(2, 0)))),
     }
 }

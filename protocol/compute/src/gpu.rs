@@ -4,7 +4,7 @@
 //! device's ordinary units compute, a work-item an element. No tolerance is needed, and none is given: what a device computes
 //! is compared for equality, like everybody's.
 //!
-//! The kernels (`rows.cl`, `product.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
+//! The kernels (`*.cl`) are written once, in the words that `opencl.h` and `cuda.h` give to both languages.
 //! What a compiler might contract is in kernels of its own, or exact either way.
 
 mod albert;
@@ -15,7 +15,7 @@ mod decoder;
 pub(crate) mod driver;
 pub(crate) mod engine;
 mod guard;
-mod mixture;
+mod host;
 mod opencl;
 mod order;
 mod proof;
@@ -89,7 +89,8 @@ pub(crate) fn look() -> Vec<Found> {
     found
 }
 
-/// The profile `exact` on a device. What the device does not compute, or no longer, the processor does: with the same bits.
+/// The profile `exact` on a device. What it does not compute (an update, or anything after it failed) the processor does, with
+/// the same bits.
 pub struct Gpu {
     exact: Exact,
     engine: Option<Engine>,
@@ -128,11 +129,6 @@ impl Gpu {
         }
     }
 
-    /// Whether a device computes the leaves of such a run so far; else the processor beside it does.
-    pub fn computes(manifest: &Manifest) -> bool {
-        Engine::has(&manifest.model)
-    }
-
     /// From now on all products have large tiles, or small ones; with none, their size decides: for tests.
     #[doc(hidden)]
     pub fn force_tiles(&mut self, large: Option<bool>) {
@@ -153,16 +149,16 @@ impl Gpu {
     }
 
     /// What the loss of a leaf that was begun is made of, once it is computed.
-    fn parts(&mut self, manifest: &Manifest, way: &Way<'_>) -> Option<LossParts> {
+    fn parts(&mut self, way: &Way<'_>) -> Option<LossParts> {
         let begun = way.begun.as_ref()?;
-        self.ask(&manifest.model, |engine| engine.loss(begun))
+        self.ask(|engine| engine.loss(begun))
     }
 
     /// Begins a leaf. With `same`, the one before had the same parameters.
     fn begin<'a>(&mut self, manifest: &Manifest, task: LeafTask<'a>, same: bool) -> Way<'a> {
         let begun = match task.windows.is_empty() {
             true => None,
-            false => self.ask(&manifest.model, |engine| engine.begin(&manifest.model, &task.job(), same)),
+            false => self.ask(|engine| engine.begin(&manifest.model, &task.job(), same)),
         };
         Way { task, begun, twice: self.lot.draw() }
     }
@@ -179,7 +175,7 @@ impl Gpu {
         let job = way.task.job();
         let loss = parts.and_then(|parts| {
             let begun = way.begun.take()?;
-            self.ask(&manifest.model, |engine| engine.integers(&begun, &job, &mut q))?;
+            self.ask(|engine| engine.integers(&begun, &job, &mut q))?;
             Some(fixed_loss(parts.mean()))
         });
         let loss = loss.unwrap_or_else(|| self.exact.leaf(manifest, &job, &mut q));
@@ -189,14 +185,12 @@ impl Gpu {
     /// Computes a leaf once more. Where the device gives something else, what it computed before is in doubt as well; the
     /// processor computes this leaf, and from now on all.
     fn check(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32], loss: &mut i64) {
-        let mut again = vec![0; q.len()];
-        let repeated = self.ask(&manifest.model, |engine| {
+        let same = self.ask(|engine| {
             let begun = engine.begin(&manifest.model, job, true)?;
             let parts = engine.loss(&begun)?;
-            engine.integers(&begun, job, &mut again)?;
-            Ok(fixed_loss(parts.mean()))
+            Ok(engine.has_integers(&begun, job, q)? && fixed_loss(parts.mean()) == *loss)
         });
-        if repeated.is_some_and(|repeated| repeated != *loss || again != *q) {
+        if same == Some(false) {
             let why = "it computed one leaf in two ways: its memory or its units fail";
             self.distrust(&Fault(why.into()));
             *loss = self.exact.leaf(manifest, job, q);
@@ -211,17 +205,14 @@ impl Gpu {
 
     /// Leaves the device to itself, after it failed.
     fn leave(&mut self, fault: &Fault) {
+        tracing::error!("{} failed, and the processor goes on: {fault}", self.says);
         self.says = format!("the processor, since {} failed: {fault}", self.says);
         self.engine = None;
     }
 
-    /// Asks the device, where there is one that computes such models.
-    fn ask<T>(
-        &mut self,
-        model: &muster_core::manifest::Model,
-        ask: impl FnOnce(&mut Engine) -> Result<T, Fault>,
-    ) -> Option<T> {
-        let engine = self.engine.as_mut().filter(|_| Engine::has(model))?;
+    /// Asks the device, where there is one.
+    fn ask<T>(&mut self, ask: impl FnOnce(&mut Engine) -> Result<T, Fault>) -> Option<T> {
+        let engine = self.engine.as_mut()?;
         match ask(engine) {
             Ok(answer) => Some(answer),
             Err(fault) => {
@@ -234,10 +225,13 @@ impl Gpu {
 
 impl Backend for Gpu {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
+        if job.windows.is_empty() {
+            return self.exact.gradient(manifest, job);
+        }
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(job.state.parameters.len(), 0.0);
         let (model, parameters, batch) = (&manifest.model, &job.state.parameters, batch(job));
-        let done = self.ask(model, |engine| engine.gradient(model, parameters, batch, &mut gradient));
+        let done = self.ask(|engine| engine.gradient(model, parameters, batch, &mut gradient));
         self.gradient = gradient;
         match done {
             Some(_) => &self.gradient,
@@ -275,7 +269,7 @@ impl Arithmetic for Gpu {
             return self.exact.leaf(manifest, job, q);
         }
         let begun_at = Instant::now();
-        let done = self.ask(&manifest.model, |engine| {
+        let done = self.ask(|engine| {
             let begun = engine.begin(&manifest.model, job, false)?;
             let parts = engine.loss(&begun)?;
             engine.integers(&begun, job, q)?;
@@ -291,7 +285,7 @@ impl Arithmetic for Gpu {
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
         take: &mut dyn FnMut(Vec<i32>, i64),
     ) {
-        if self.engine.is_none() || !Engine::has(&manifest.model) {
+        if self.engine.is_none() {
             return self.exact.leaves(manifest, tasks, take);
         }
         if let Some(local) = manifest.local() {
@@ -301,7 +295,7 @@ impl Arithmetic for Gpu {
         loop {
             let begun_at = Instant::now();
             let next = tasks.next();
-            let mut parts = before.as_ref().and_then(|way| self.parts(manifest, way));
+            let mut parts = before.as_ref().and_then(|way| self.parts(way));
             // Both are borrowed until the last leaf is taken: the same address is the same state.
             let state = before.as_ref().filter(|way| way.begun.is_some()).map(|way| way.task.state);
             let same = |task: &LeafTask<'a>| state.is_some_and(|state| std::ptr::eq(state, task.state));
@@ -331,9 +325,12 @@ impl Arithmetic for Gpu {
     }
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
+        if windows.is_empty() {
+            return self.exact.evaluate(manifest, state, windows);
+        }
         let model = &manifest.model;
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
-        let done = self.ask(model, |engine| engine.evaluate(model, &state.parameters, batch));
+        let done = self.ask(|engine| engine.evaluate(model, &state.parameters, batch));
         done.unwrap_or_else(|| self.exact.evaluate(manifest, state, windows))
     }
 
@@ -379,6 +376,6 @@ impl Lot {
         // Knuth's linear congruential numbers ("Seminumerical Algorithms", 3.3.4); their upper bits are good enough.
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.state >> 33) % self.of == 0
+        (self.state >> 33).is_multiple_of(self.of)
     }
 }

@@ -9,18 +9,18 @@ use std::str::FromStr;
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
+use crate::Exact;
 use crate::backend::{
     BUILD, Backend, Device, DeviceChoice, Precision, TorchSetting, has_cuda, has_libtorch, libtorch,
 };
 use crate::devices;
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
-use crate::{Exact, Gpu};
 
 /// What computes leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// [`Exact`], or [`Gpu`] with the same bits: defined bits, or f32 within tolerance.
+    /// [`Exact`], or [`crate::Gpu`] with the same bits: defined bits, or f32 within tolerance.
     Exact,
     /// Libtorch, in a program that is built with it.
     Tch,
@@ -134,26 +134,19 @@ impl Machine {
     /// # Errors
     /// As [`Machine::leaves`].
     pub fn is_on_device(&self, manifest: &Manifest) -> Result<bool, Misuse> {
-        let computes = Gpu::computes(manifest);
         Ok(match self.choose(manifest.profile)? {
-            Choice::Gpu(_) => computes,
-            Choice::Either => computes && devices::has_first(|| self.exact()).is_ok(),
+            Choice::Gpu(_) => true,
+            Choice::Either => devices::has_first(|| self.exact()).is_ok(),
             Choice::Exact | Choice::Tch(..) => false,
         })
     }
 
     /// Why that computes a run's leaves which [`Machine::leaves`] gives: what follows its description in a sentence.
     pub fn reason(&self, manifest: &Manifest) -> String {
-        let beside = if Gpu::computes(manifest) {
-            ""
-        } else {
-            "; but leaves of such a run only the processor beside it computes so far"
-        };
         match self.choose(manifest.profile) {
-            Ok(Choice::Exact) => format!(", as --device {} says", self.device),
-            Ok(Choice::Gpu(_)) => format!(", as --device {} says{beside}", self.device),
+            Ok(Choice::Exact | Choice::Gpu(_)) => format!(", as --device {} says", self.device),
             Ok(Choice::Either) => match devices::has_first(|| self.exact()) {
-                Ok(()) => format!(", the first graphics processor here that gives the known answers{beside}"),
+                Ok(()) => ", the first graphics processor here that gives the known answers".into(),
                 Err(why) => format!(", because {why}"),
             },
             _ => String::new(),

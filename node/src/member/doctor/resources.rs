@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use muster_compute::{DeviceChoice, Found, Gpu, Library, Machine, broken_drivers, devices, missing_devices};
+use muster_compute::{DeviceChoice, Found, Library, Machine, broken_drivers, devices, missing_devices};
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_net::capacity::Capacity;
@@ -78,7 +78,6 @@ pub fn graphics(machine: &Machine, run: &Manifest) -> Finding {
     }
     let left_out = machine.device == DeviceChoice::Auto
         && devices().iter().any(Found::is_graphics)
-        && Gpu::computes(run)
         && machine.is_exact(run).unwrap_or(false);
     if left_out {
         let found = format!("{list}; but the processor computes{}", machine.reason(run));

@@ -8,8 +8,8 @@ use muster_core::assign::masked;
 use muster_core::manifest::Albert;
 
 use super::attention::Attention;
-use super::buffers::LeafPlaces;
 use super::buffers::albert::{Activations, AlbertBuffers, Normed};
+use super::buffers::taking::LeafPlaces;
 use super::driver::{Outcome, Place};
 use super::order::Order;
 use super::queue::{Kind, Lying, Queue, Weighing};

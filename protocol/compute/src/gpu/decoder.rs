@@ -1,17 +1,19 @@
 //! The decoder on a device: the passes of `crate::decoder`, kernel for kernel, over all windows of a portion at once.
 
+pub(super) mod mixture;
+
 use super::attention::Attention;
-use super::buffers::LeafPlaces;
 use super::buffers::decoder::{Activations, DecoderBuffers};
+use super::buffers::taking::LeafPlaces;
 use super::driver::{Outcome, Place};
-use super::engine::Host;
-use super::mixture::Chosen;
+use super::host::Host;
 use super::order::Order;
 use super::queue::{Kind, Lying, Queue, Turn, Weighing};
 use crate::decoder::ranges::{DecoderRanges, Gain, LayerRanges, Weight};
 use crate::leaf::Batch;
 use crate::matrix::Matrix;
 use crate::plan::NetworkPlan;
+use mixture::Chosen;
 
 /// A leaf of a decoder.
 pub(super) struct DecoderLeaf<'a> {

@@ -8,8 +8,9 @@ use muster_core::state::LeafJob;
 use super::albert::AlbertLeaf;
 use super::buffers::{Buffers, FamilyBuffers};
 use super::decoder::DecoderLeaf;
+use super::decoder::mixture::Chosen;
 use super::driver::{Driver, Fault, Outcome, Place, Slot};
-use super::mixture::Chosen;
+use super::host::Host;
 use super::queue::Queue;
 use crate::function;
 use crate::grid::Grid;
@@ -28,13 +29,6 @@ pub(crate) struct Engine {
     /// Where the last leaf's result went.
     slot: Slot,
     open: Option<Open>,
-}
-
-/// What has defined bits and is done here computes so: the choice of experts, and the grid, where the device has no f64.
-#[derive(Clone, Copy)]
-pub(super) struct Host {
-    pub kernels: Kernels,
-    pub threads: usize,
 }
 
 /// A model, and its memory on a device.
@@ -94,11 +88,6 @@ impl Engine {
     /// From now on all products have large tiles, or small ones; with none, their size decides.
     pub(crate) fn force_tiles(&mut self, large: Option<bool>) {
         self.queue.large = large;
-    }
-
-    /// Whether a model's passes are kernels here.
-    pub(crate) fn has(model: &Model) -> bool {
-        matches!(model.family, Family::Decoder(_) | Family::Mixture(_) | Family::Albert(_))
     }
 
     /// A model with its memory taken, for leaves of so many windows; the caller puts it back. What was there before is gone.
@@ -161,6 +150,16 @@ impl Engine {
             grid.place_all(&mut vec![(); *threads], bytemuck::cast_slice(staged), q);
         }
         Ok(())
+    }
+
+    /// Whether a leaf, whose loss was asked for, has these integers.
+    pub(super) fn has_integers(&mut self, begun: &Begun, job: &LeafJob<'_>, q: &[i32]) -> Outcome<bool> {
+        if begun.on_grid {
+            return Ok(bytemuck::cast_slice::<u8, i32>(self.queue.driver.staged(begun.slot)?) == q);
+        }
+        let mut own = vec![0; q.len()];
+        self.integers(begun, job, &mut own)?;
+        Ok(own == q)
     }
 
     /// The mean loss and the gradient of some windows.

@@ -64,12 +64,12 @@ impl Host {
         let mut start = null_mut();
         // SAFETY: no memory of the host is given, and the mapping lies within the buffer.
         let buffer = unsafe {
-            let mut buffer =
+            let buffer =
                 Buffer::<u8>::create(context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, bytes, null_mut())
                     .map_err(refused)?;
             queue
                 .enqueue_map_buffer(
-                    &mut buffer,
+                    &buffer,
                     CL_BLOCKING,
                     CL_MAP_READ | CL_MAP_WRITE,
                     0,

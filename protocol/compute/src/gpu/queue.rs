@@ -40,7 +40,8 @@ impl Weighing {
 
 /// Whether four values at a time are aligned in both factors, and whole slices of the depth.
 fn fast(depth: usize, factors: [Lying; 2]) -> bool {
-    depth % DEPTH == 0 && factors.iter().all(|factor| factor.at.first % 4 == 0 && factor.stride % 4 == 0)
+    depth.is_multiple_of(DEPTH)
+        && factors.iter().all(|factor| factor.at.first % 4 == 0 && factor.stride % 4 == 0)
 }
 
 /// Which way a product's depth lies in its factors.
@@ -138,7 +139,7 @@ impl Queue {
         self.large.unwrap_or(tiles >= u64::from(self.driver.description().units))
     }
 
-    /// c = a·b as `kind` has them, from +0, or from what lies at `start` in rows like those of c.
+    /// c = a·b as `kind` has them, from +0, or from what lies at `start` in rows like those of c. ARITH-28: whichever tiles it has.
     pub(super) fn product(
         &mut self,
         kind: Kind,
@@ -188,10 +189,9 @@ impl Queue {
     ) -> Outcome<()> {
         if rows == 0 {
             // Chains without a term: +0, or what the windows before left (ARITH-74).
-            let left = all.iter().filter(|_| !more);
-            return left
-                .map(|each| self.driver.clear(gradient.after(each.offset), each.outputs * each.inputs))
-                .collect();
+            return all.iter().filter(|_| !more).try_for_each(|each| {
+                self.driver.clear(gradient.after(each.offset), each.outputs * each.inputs)
+            });
         }
         let tiles: usize =
             all.iter().map(|each| each.outputs.div_ceil(128) * each.inputs.div_ceil(128)).sum();

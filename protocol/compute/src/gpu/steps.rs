@@ -40,7 +40,7 @@ impl Gpu {
         let model = &manifest.model;
         let mut gradient = std::mem::take(&mut self.gradient);
         gradient.resize(parameters.len(), 0.0);
-        let loss = self.ask(model, |engine| engine.gradient(model, parameters, batch, &mut gradient));
+        let loss = self.ask(|engine| engine.gradient(model, parameters, batch, &mut gradient));
         self.gradient = gradient;
         let loss = fixed_loss(loss?);
         // COMMIT-7: as leaves are.
@@ -48,7 +48,7 @@ impl Gpu {
             return Some(loss);
         }
         let mut again = vec![0.0; parameters.len()];
-        let repeated = self.ask(model, |engine| engine.gradient(model, parameters, batch, &mut again))?;
+        let repeated = self.ask(|engine| engine.gradient(model, parameters, batch, &mut again))?;
         let equal = self.gradient.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits());
         if equal && fixed_loss(repeated) == loss {
             return Some(loss);

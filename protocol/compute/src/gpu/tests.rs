@@ -141,6 +141,11 @@ fn a_device_proves_itself_and_computes_what_the_processor_does() {
         for count in [0, 1, 2, 5] {
             assert!(computed(&mut gpu, count) == right(count), "{count} leaves");
         }
+        // No windows have no place on a device: the processor answers, and the device stays.
+        let (manifest, state, _) = leaves(1);
+        let job = LeafJob { state: &state, round_seed: Digest([4; 32]), leaf: Leaf(0), windows: &[] };
+        assert!(gpu.evaluate(&manifest, &state, &[]).is_nan());
+        assert!(gpu.gradient(&manifest, &job).iter().all(|value| *value == 0.0));
         assert!(gpu.engine.is_some(), "{}", gpu.describe());
     });
 }

@@ -1,6 +1,6 @@
 //! An ALBERT's memory on a device: windows pass one at a time, since each has a gradient of its own.
 
-use super::{LeafPlaces, Need, Portion, Taking};
+use super::taking::{LeafPlaces, Need, Portion, Taking};
 use crate::gpu::attention::{Attended, AttendedBack};
 use crate::gpu::driver::{Outcome, Place};
 use crate::matrix::Matrix;

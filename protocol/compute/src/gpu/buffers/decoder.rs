@@ -1,6 +1,6 @@
 //! A decoder's memory on a device.
 
-use super::{LeafPlaces, Need, Portion, Taking};
+use super::taking::{LeafPlaces, Need, Portion, Taking};
 use crate::decoder::ranges::{DecoderRanges, Row};
 use crate::gpu::attention::{Attended, AttendedBack};
 use crate::gpu::driver::{Outcome, Place};
