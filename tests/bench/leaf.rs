@@ -325,7 +325,7 @@ impl Bench {
             round_seed,
             leaf,
             windows: windows.to_vec(),
-            q: spares.any(0),
+            q: spares.take(),
         });
         let (before, begun) = (backend.spent(), Instant::now());
         backend.leaves(manifest, &mut tasks, &mut |q, _| {
@@ -349,7 +349,7 @@ impl Bench {
         let LeafJob { state, round_seed, leaf, windows } = job;
         let mut timed = |collected: bool| {
             let (mut all, mut summed) = (Vec::new(), Summed::default());
-            let task = |_| LeafTask { state, round_seed, leaf, windows: windows.to_vec(), q: spares.any(0) };
+            let task = |_| LeafTask { state, round_seed, leaf, windows: windows.to_vec(), q: spares.take() };
             let begun = Instant::now();
             backend.leaves(manifest, &mut (0..count).map(task), &mut |q, loss| {
                 if collected { all.push((q, loss)) } else { summed.add(threads, (q, loss), false, &spares) }

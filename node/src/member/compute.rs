@@ -26,8 +26,11 @@ pub type LeafSum = (Vec<i32>, i64);
 pub struct Spares(Arc<Mutex<Vec<Vec<i32>>>>);
 
 impl Spares {
-    /// Most bytes kept; of vectors larger than this, one is kept.
+    /// Most bytes kept, unless vectors are so large that it would be fewer than [`Self::LEAST`].
     const BYTES: usize = 256 << 20;
+    /// Vectors kept, however large: as many leaves are on their way at once where a device computes them. New ones from the
+    /// system cost as much as a fast device's leaf.
+    const LEAST: usize = 3;
 
     /// A vector of `length` numbers with arbitrary content.
     pub fn any(&self, length: usize) -> Vec<i32> {
@@ -47,13 +50,13 @@ impl Spares {
     /// Takes a vector back.
     pub fn put(&self, vector: Vec<i32>) {
         let mut spares = lock(&self.0);
-        // A model may be larger than the bound: then one vector is kept, which each leaf needs again.
-        if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.is_empty() {
+        if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.len() < Self::LEAST {
             spares.push(vector);
         }
     }
 
-    fn take(&self) -> Vec<i32> {
+    /// A vector of any length, with arbitrary content.
+    pub fn take(&self) -> Vec<i32> {
         lock(&self.0).pop().unwrap_or_default()
     }
 }
