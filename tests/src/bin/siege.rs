@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p e2e --bin siege [-- [--only NAME] [--turns N] [--quick]]`. A turn is a run of real processes on
 //! loopback: three nodes, a verifier, and the attackers where the flood is a member's. It goes on for some rounds without the
-//! flood, then for as many with it; the table has the median of the turns' ratios. Strangers flood from a process of their own
-//! (`nice 10`), as fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. All
-//! share this machine: the control, `sink`, says what that costs, and a ratio is to be read beside it. Exits with 1 where a
+//! flood, then for as many with it; the table has the median of the turns' ratios. Strangers flood from a process of their own, as
+//! fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. Both are at
+//! `nice 10`. All share this machine: the control, `sink`, says what that costs, and a ratio is to be read beside it. Exits with 1 where a
 //! goal is missed. Every process is this program again.
 
 use std::path::Path;
@@ -295,8 +295,9 @@ impl Cast {
             for number in 0..count {
                 let name = format!("attacker{number}");
                 let home = run.at(&name);
-                let role = ["demo-role", "attacker", attack, &from, &nodes, &home];
-                others.push(run.spawn(&name, program, &[&role[..], &["--coalition", &coalition]].concat()));
+                // What it spends on its flood, it spends on a machine of its own; here it is at least behind all others.
+                let role = ["-n", "10", program, "demo-role", "attacker", attack, &from, &nodes, &home];
+                others.push(run.spawn(&name, "nice", &[&role[..], &["--coalition", &coalition]].concat()));
             }
         }
         Self { honest, others }
