@@ -152,7 +152,7 @@ fn a_device_proves_itself_and_computes_what_the_processor_does() {
 
 /// One bit in a million of what it gives.
 #[test]
-fn a_device_that_flips_bits_is_refused() {
+fn arith_27_a_device_that_flips_bits_is_refused() {
     with_device(|driver| {
         let mut passed = 0u64;
         let flip = move |bytes: &mut [u8]| {
@@ -170,7 +170,7 @@ fn a_device_that_flips_bits_is_refused() {
 
 /// COMMIT-7: it proved itself, and its memory fails later.
 #[test]
-fn a_leaf_that_a_device_computes_in_two_ways_is_noticed() {
+fn commit_7_a_leaf_that_a_device_computes_in_two_ways_is_noticed() {
     with_device(|driver| {
         let (manifest, state, _) = leaves(1);
         assert!(manifest.local().is_none());
@@ -217,7 +217,7 @@ fn where_a_device_fails_the_processor_goes_on() {
 
 /// Chains go on from portion to portion, and a layer that was not kept is computed again.
 #[test]
-fn a_small_device_takes_some_windows_at_a_time_and_one_layer() {
+fn arith_28_a_small_device_takes_some_windows_at_a_time_and_one_layer() {
     with_device(|driver| {
         let (manifest, ..) = leaves(1);
         let plan = NetworkPlan::new(&manifest.model);

@@ -8,7 +8,7 @@ use crate::plan::NetworkPlan;
 
 /// A LayerNorm's input, output, and rows' means and scales.
 #[derive(Clone, Copy)]
-pub(in crate::gpu) struct Normed {
+pub(crate) struct Normed {
     pub input: Place,
     pub output: Place,
     pub statistics: [Place; 2],
@@ -16,7 +16,7 @@ pub(in crate::gpu) struct Normed {
 
 /// Places of one layer's activations; a row each token, unless told otherwise.
 #[derive(Clone, Copy)]
-pub(in crate::gpu) struct Activations {
+pub(crate) struct Activations {
     pub attended: Attended,
     /// Norm after attention.
     pub middle: Normed,
@@ -29,7 +29,7 @@ pub(in crate::gpu) struct Activations {
 }
 
 /// Everything that only an ALBERT needs on a device.
-pub(in crate::gpu) struct AlbertBuffers {
+pub(crate) struct AlbertBuffers {
     pub portion: Portion,
     /// Of each window of the leaf: the places that are predicted; rows by token, where each token's begin, the tokens.
     pub predicted: Place,

@@ -8,7 +8,7 @@ use crate::plan::NetworkPlan;
 
 /// Places of one layer's activations; a row each token, unless told otherwise.
 #[derive(Clone, Copy)]
-pub(in crate::gpu) struct Activations {
+pub(crate) struct Activations {
     pub scales: Place,
     pub attended: Attended,
     pub middle: Place,
@@ -22,7 +22,7 @@ pub(in crate::gpu) struct Activations {
 }
 
 /// Everything that only a decoder needs on a device.
-pub(in crate::gpu) struct DecoderBuffers {
+pub(crate) struct DecoderBuffers {
     pub portion: Portion,
     pub angles: [Place; 2],
     /// Of the whole leaf: rows by token, where each token's begin, the tokens; the embedded rows' gradient.
@@ -47,7 +47,7 @@ pub(in crate::gpu) struct DecoderBuffers {
 
 /// What experts that tokens choose among need; a row each choice, by expert, unless told otherwise. Nothing in a decoder that
 /// has none.
-pub(in crate::gpu) struct ExpertBuffers {
+pub(crate) struct ExpertBuffers {
     /// Of each layer: the token of each choice, and its weight.
     pub choices: Vec<[Place; 2]>,
     /// Of each token: the router's scores, then their gradient.

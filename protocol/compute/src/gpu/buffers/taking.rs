@@ -5,7 +5,7 @@ use crate::plan::NetworkPlan;
 
 /// What every family has, of the whole leaf.
 #[derive(Clone, Copy)]
-pub(in crate::gpu) struct LeafPlaces {
+pub(crate) struct LeafPlaces {
     pub parameters: Place,
     pub gradient: Place,
     pub q: Place,
@@ -20,7 +20,7 @@ pub(in crate::gpu) struct LeafPlaces {
 
 /// Windows that are on the device at a time, and layers whose activations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gpu) struct Portion {
+pub(crate) struct Portion {
     pub windows: usize,
     pub kept: usize,
 }

@@ -12,7 +12,7 @@ use crate::gpu::driver::{Outcome, Place};
 
 /// What the processor keeps of one layer's choice.
 #[derive(Default)]
-pub(in crate::gpu) struct Chosen {
+pub(crate) struct Chosen {
     choice: Choice,
     /// Softmax of a token's scores, over all experts.
     probabilities: Vec<f32>,
@@ -27,7 +27,7 @@ struct Part<'a> {
 impl Pass<'_> {
     /// ARITH-70 and ARITH-71, from normed tokens; with `output`, the experts add to what is there, else their activations are
     /// made once more, of the choice that was made.
-    pub(in crate::gpu) fn experts_forward(
+    pub(crate) fn experts_forward(
         &mut self,
         number: usize,
         normed: Place,
@@ -65,7 +65,7 @@ impl Pass<'_> {
 
     /// ARITH-72 to ARITH-74, from the gradient of the layer's output: adds to that of the normed tokens, and to those of the
     /// matrices.
-    pub(in crate::gpu) fn experts_backward(&mut self, number: usize, gradient: Place) -> Outcome<()> {
+    pub(crate) fn experts_backward(&mut self, number: usize, gradient: Place) -> Outcome<()> {
         let Some(row) = self.ranges.rows.get(number) else { return Ok(()) };
         let (layer, buffers, width) = (self.layer(number), self.buffers, self.plan.width);
         let (experts, all, hidden) = (&buffers.experts, self.rows() * row.active, row.hidden());
