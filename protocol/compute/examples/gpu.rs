@@ -1,7 +1,8 @@
 //! Devices of this machine: whether their leaves are right to the last bit, how fast they are, and where the time goes.
 //!
 //! `cargo run --release -p muster-compute --example gpu -- check [leaves] [first]` computes leaves of drawn shapes and all
-//! families on every device and on the processor, and counts the coefficients that differ. `… -- speed [windows] [device]
+//! families on every device and on the processor, and counts the coefficients that differ. `… -- source` prints the kernels in
+//! CUDA C++. `… -- speed [windows] [device]
 //! [decoder|mixture|albert]` computes leaves of a decoder of 100 M parameters, or of another family as wide, with windows of 256
 //! tokens. Exits with 1 where a bit differs.
 #![allow(clippy::print_stdout)]
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use muster_compute::{Backend, Exact, Found, Gpu, devices};
+use muster_compute::{Backend, Exact, Found, Gpu, cuda_source, devices};
 use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
@@ -309,6 +310,7 @@ fn main() {
     let number = |at: usize, other: u64| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(other);
     let family = words.get(3).map_or("decoder", String::as_str);
     match words.first().map(String::as_str) {
+        Some("source") => print!("{}", cuda_source()),
         Some("speed") => speed(number(1, 128) as u32, number(2, 0) as usize, large(family)),
         _ => std::process::exit(i32::from(!check(number(1, 100), number(2, 0)))),
     }

@@ -89,6 +89,12 @@ pub(crate) fn look() -> Vec<Found> {
     found
 }
 
+/// All kernels as NVIDIA's compiler reads them: for `tests/bench/kernels.py`.
+#[doc(hidden)]
+pub fn cuda_source() -> String {
+    driver::source(cuda::WORDS, true)
+}
+
 /// The profile `exact` on a device. What it does not compute (an update, or anything after it failed) the processor does, with
 /// the same bits.
 pub struct Gpu {

@@ -56,7 +56,7 @@ mod workers;
 pub use backend::{Backend, Closeness, Device, DeviceChoice, Libtorch, OpenResult, Precision, TorchSetting};
 pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};
 pub use exact::{Exact, Reader};
-pub use gpu::{Found, Gpu, Times};
+pub use gpu::{Found, Gpu, Times, cuda_source};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};

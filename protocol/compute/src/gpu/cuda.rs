@@ -13,6 +13,9 @@ use super::driver::{
     Argument, Description, Driver, Fault, ITEMS, Memory, Outcome, Place, Slot, names, source,
 };
 
+/// The words of the language.
+pub(super) const WORDS: &str = include_str!("cuda.h");
+
 pub(super) struct Cuda {
     device: sys::CUdevice,
     context: sys::CUcontext,
@@ -122,7 +125,7 @@ impl Cuda {
             options: vec![format!("--gpu-architecture=compute_{major}{minor}"), "-w".into()],
             ..CompileOptions::default()
         };
-        let ptx = compile_ptx_with_opts(source(include_str!("cuda.h"), true), options)
+        let ptx = compile_ptx_with_opts(source(WORDS, true), options)
             .map_err(|error| Fault::new("its compiler failed", error))?;
         let image = ptx.as_bytes().ok_or_else(|| Fault("its compiler gave nothing".into()))?;
         // SAFETY: the device exists; the image is a string that ends with 0.
