@@ -35,6 +35,8 @@ pub(crate) struct Engine {
 struct Open {
     plan: NetworkPlan,
     buffers: Buffers,
+    /// Whether parameters were copied to that memory.
+    filled: bool,
 }
 
 /// A leaf that is under way on the device.
@@ -99,7 +101,7 @@ impl Engine {
         }
         let plan = NetworkPlan::new(model);
         let buffers = Buffers::take(&mut *self.queue.driver, &plan, windows)?;
-        Ok(Open { plan, buffers })
+        Ok(Open { plan, buffers, filled: false })
     }
 
     /// Begins a leaf whose integers are wanted. With `parameters_there`, those of the leaf before are its own.
@@ -109,12 +111,14 @@ impl Engine {
         job: &LeafJob<'_>,
         parameters_there: bool,
     ) -> Outcome<Begun> {
-        let open = self.open(model, job.windows.len())?;
+        let mut open = self.open(model, job.windows.len())?;
         let key = Dither::key(&job.round_seed, job.leaf);
         // Before any kernel: a copy to the device waits for those before it.
         self.queue.driver.upload(open.buffers.leaf.key, &key.0)?;
-        let parameters = (!parameters_there).then_some(&*job.state.parameters);
-        self.differentiate(&open, parameters, batch(job))?;
+        // A leaf of more windows than those before has memory of its own, with no parameters there.
+        let there = parameters_there && open.filled;
+        self.differentiate(&open, (!there).then_some(&*job.state.parameters), batch(job))?;
+        open.filled = true;
         let (plan, leaf) = (&open.plan, open.buffers.leaf);
         let on_grid = self.queue.driver.description().wide;
         if on_grid {
@@ -203,7 +207,7 @@ impl Engine {
 
     /// Leaves on the device what the losses of some windows are made of, and with `back` their gradient.
     fn pass(&mut self, open: &Open, batch: Batch<'_>, back: bool) -> Outcome<()> {
-        let Open { plan, buffers } = open;
+        let Open { plan, buffers, .. } = open;
         let Self { queue, host, chosen, .. } = self;
         check(plan, batch.windows);
         let (host, leaf) = (*host, buffers.leaf);

@@ -84,6 +84,15 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    fn drop(&mut self) {
+        // The device writes there until then.
+        if let Some(event) = self.event.take() {
+            let _ = event.wait();
+        }
+    }
+}
+
 // SAFETY: OpenCL's objects may be used from any thread; setting arguments of one kernel from two at once may not, and whoever
 // does so has this value exclusively.
 unsafe impl Send for OpenCl {}

@@ -150,6 +150,44 @@ fn a_device_proves_itself_and_computes_what_the_processor_does() {
     });
 }
 
+/// Of one state, the second leaf of more windows than the first: its memory is another one.
+#[test]
+fn a_leaf_of_more_windows_has_its_parameters() {
+    with_device(|driver| {
+        let (manifest, state, windows) = leaves(3);
+        let counts = [1, 3, 2];
+        let taken = |backend: &mut dyn Arithmetic| {
+            let task = |leaf: usize| LeafTask {
+                state: &state,
+                round_seed: Digest([4; 32]),
+                leaf: Leaf(leaf as u64),
+                windows: windows[leaf][..counts[leaf]].to_vec(),
+                q: Vec::new(),
+            };
+            let mut taken = Vec::new();
+            backend.leaves(&manifest, &mut (0..3).map(task), &mut |q, loss| taken.push((q, loss)));
+            taken
+        };
+        let mut gpu = gpu(driver);
+        gpu.lot = Lot::new(u64::MAX);
+        assert!(taken(&mut gpu) == taken(&mut Exact::new(1, None).unwrap()));
+        assert!(gpu.engine.is_some(), "{}", gpu.describe());
+    });
+}
+
+/// It puts no gradient on the grid: the processor does.
+#[test]
+fn a_device_without_f64_computes_what_the_processor_does() {
+    with_device(|driver| {
+        let mut other = Other::new(driver, |_: &mut [u8]| ());
+        other.description.wide = false;
+        let mut gpu = gpu(Box::new(other));
+        gpu.lot = Lot::new(2);
+        assert!(computed(&mut gpu, 5) == right(5));
+        assert!(gpu.engine.is_some() && gpu.doubt().is_none(), "{}", gpu.describe());
+    });
+}
+
 /// One bit in a million of what it gives.
 #[test]
 fn arith_27_a_device_that_flips_bits_is_refused() {
