@@ -1,10 +1,9 @@
 //! Devices of this machine: whether their leaves are right to the last bit, how fast they are, and where the time goes.
 //!
 //! `cargo run --release -p muster-compute --example gpu -- check [leaves] [first]` computes leaves of drawn shapes and all
-//! families on every device and on the processor, and counts the coefficients that differ. `… -- source` prints the kernels in
-//! CUDA C++. `… -- speed [windows] [device]
-//! [decoder|mixture|albert]` computes leaves of a decoder of 100 M parameters, or of another family as wide, with windows of 256
-//! tokens. Exits with 1 where a bit differs.
+//! families on every device and on the processor, and counts the coefficients that differ; it exits with 1 where a bit does.
+//! `… -- speed [windows] [device] [decoder|mixture|albert]` computes leaves of a decoder of 100 M parameters, or of another family
+//! as wide, with windows of 256 tokens. `… -- source` prints the kernels in CUDA C++.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;

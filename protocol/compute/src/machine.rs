@@ -176,10 +176,10 @@ impl Machine {
     /// A second backend for a run's leaves, with as much different code as this machine has. Before anybody is accused, it must
     /// agree with the first one.
     ///
-    /// In `exact` that is the processor instead of a device, or else another kernel path. Within tolerance it is the other
-    /// library where the profile allows both, else libtorch on the same device in another order: on another number of threads,
-    /// or, where these change nothing, with a leaf's windows one by one (a leaf of one window is computed the same way again).
-    /// The processor gives no opinion of a graphics processor's leaves: in bf16 they may be further apart than a run's
+    /// In `exact` that is another kernel path of the processor, also where a device computes: what goes on where the device
+    /// fails is the processor's first path. Within tolerance it is the other library where the profile allows both, else
+    /// libtorch on the same device in another order: on another number of threads, or, where these change nothing, with a
+    /// leaf's windows one by one (a leaf of one window is computed the same way again). The processor gives no opinion of a graphics processor's leaves: in bf16 they may be further apart than a run's
     /// tolerance, which was measured on devices of its members.
     ///
     /// # Errors
@@ -187,9 +187,6 @@ impl Machine {
     pub fn second(&self, manifest: &Manifest) -> Result<Box<dyn Backend>, Misuse> {
         let profile = manifest.profile;
         match (self.choose(profile)?, Precision::of(profile)) {
-            (Choice::Gpu(_) | Choice::Either, _) if self.is_on_device(manifest)? => {
-                Ok(Box::new(self.exact()?))
-            }
             (Choice::Tch(_, Precision::F32), _) => Ok(Box::new(self.exact()?)),
             (Choice::Tch(device, precision), _) => {
                 libtorch(self.torch(device.unwrap_or_else(first_device), precision).differently())
@@ -370,7 +367,9 @@ mod tests {
     fn the_second_opinion_on_a_device_is_the_processor_s() {
         let device = machine(None, DeviceChoice::Gpu(0));
         let second = device.second(&run(Profile::Exact)).unwrap();
-        assert_eq!(second.describe(), device.exact().unwrap().describe());
+        // Not what goes on where the device fails: that would be one opinion, twice.
+        assert!(second.describe().starts_with("kernels "), "{}", second.describe());
+        assert!(paths().len() == 1 || second.describe() != device.exact().unwrap().describe());
         if devices::devices().is_empty() {
             return;
         }
