@@ -1,32 +1,29 @@
 //! `muster bench`: whether this machine can help, in seconds and without peers.
 
+mod trials;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{self, MatrixBenchmark, Strided};
-use muster_compute::{Backend, Closeness, Library, Machine, Path as KernelPath, Precision};
+use muster_compute::{Closeness, Library, Machine, Path as KernelPath, Precision};
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Leaf, MemberId};
-use muster_core::layout::Layout;
+use muster_core::ids::{Digest, MemberId};
 use muster_core::limits;
 use muster_core::manifest::{
     Data, Decoder, Family, Manifest, Model, Profile, Start, Tokeniser, TokeniserFile,
 };
-use muster_core::state::{LeafJob, Update};
 use muster_replica::memory::{self, Need};
 use muster_store::{reading, regular};
 
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::{Makers, Settings};
 use crate::organise::size;
+use trials::{Timings, Trials};
 
 /// What leaves take of a measurement that a person waits for.
 pub const PATIENCE: Duration = Duration::from_secs(6);
-/// What drawing a model, its first buffers and one update take for each parameter, about.
-const SECONDS_A_PARAMETER: f64 = 2e-8;
-/// How many times as long as its products, in cache and on idle cores, a window takes at most, about.
-const SLOWER: f64 = 3.0;
 /// How many times as fast as this machine's processor a graphics processor is at most, about.
 const GRAPHICS: f64 = 100.0;
 /// Share of the steward's patience in which a node takes up leaves.
@@ -79,34 +76,6 @@ pub struct Benchmark {
     memory: Need,
     /// Why there is too little memory, if so.
     lacking: Option<Misuse>,
-}
-
-/// Times that this machine takes, in seconds.
-#[derive(Clone, Copy, Debug)]
-struct Timings {
-    leaf: f64,
-    basis: TimingBasis,
-    /// The update of one round; `None` if it was not measured.
-    update: Option<f64>,
-}
-
-impl Timings {
-    /// In words that follow the figure.
-    fn estimated(&self) -> &'static str {
-        match self.basis {
-            TimingBasis::Leaves => "",
-            TimingBasis::Window => " (from one window)",
-            TimingBasis::Products => " (estimated from products alone: one window would take too long)",
-        }
-    }
-}
-
-/// What the seconds of a leaf follow from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimingBasis {
-    Leaves,
-    Window,
-    Products,
 }
 
 /// Measures.
@@ -174,62 +143,6 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     })
 }
 
-/// What backends are tried out on.
-struct Trials<'a> {
-    manifest: &'a Manifest,
-    /// Seconds of a window on the processor, if all of it went as products do.
-    window: f64,
-    patience: Duration,
-}
-
-impl Trials<'_> {
-    /// Times of a backend that is at most so many times as fast as the processor.
-    fn of(&self, backend: &mut dyn Backend, faster: f64) -> Timings {
-        let Self { manifest, window, patience } = *self;
-        // A person waits: whether there is time to try is estimated first.
-        let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
-        if trial > patience.as_secs_f64() {
-            let leaf = window * f64::from(manifest.training.leaf_windows);
-            return Timings { leaf, basis: TimingBasis::Products, update: None };
-        }
-        try_out(manifest, backend, patience)
-    }
-}
-
-/// Computes leaves for as long as a person waits, and applies one update.
-fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -> Timings {
-    let mut state = backend.initial(manifest, &[]);
-    let windows = windows(manifest);
-    let mut sum = vec![0; state.parameters.len()];
-    let mut time = |windows: &[Vec<u32>], number| {
-        let job = LeafJob { state: &state, round_seed: Digest([1; 32]), leaf: Leaf(number), windows };
-        let begun = Instant::now();
-        backend.leaf(manifest, &job, &mut sum);
-        begun.elapsed()
-    };
-    let one = windows.get(..1).unwrap_or_default();
-    // The first one makes the buffers.
-    let mut single = time(one, 0);
-    if single < patience / 4 {
-        single = time(one, 1);
-    }
-    let whole = single * windows.len() as u32;
-    let mut leaves = Vec::new();
-    while whole < patience && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < patience) {
-        leaves.push(time(&windows, 2 + leaves.len() as u64));
-    }
-    // The median: one leaf that the system interrupted does not count.
-    leaves.sort_unstable();
-    let (leaf, basis) = leaves
-        .get(leaves.len() / 2)
-        .map_or((whole, TimingBasis::Window), |half| (*half, TimingBasis::Leaves));
-    let values = sum.iter().map(|q| *q as f32).collect();
-    let update = Update::whole(&Layout::of_run(manifest), values);
-    let begun = Instant::now();
-    backend.apply(manifest, &mut state, &update);
-    Timings { leaf: leaf.as_secs_f64(), basis, update: Some(begun.elapsed().as_secs_f64()) }
-}
-
 /// The manifest of a folder, or of settings with a made-up text.
 ///
 /// # Errors
@@ -267,14 +180,6 @@ pub(super) fn manifest(workload: &Workload) -> Outcome<Manifest> {
     };
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     Ok(settings.manifest(&makers, data)?)
-}
-
-/// A leaf's windows of tokens that follow no pattern that matters.
-fn windows(manifest: &Manifest) -> Vec<Vec<u32>> {
-    let Model { vocabulary, sequence, .. } = manifest.model;
-    let token = |index: u32| index.wrapping_mul(0x9e37_79b9) >> 7;
-    let window = |w: u32| (0..=sequence).map(|t| token(w * sequence + t) % vocabulary).collect();
-    (0..manifest.training.leaf_windows).map(window).collect()
 }
 
 /// FLOP/s of products within the caches: the best of some.
@@ -424,6 +329,7 @@ impl Benchmark {
 mod tests {
     use muster_compute::{DeviceChoice, devices};
 
+    use super::trials::TimingBasis;
     use super::*;
     use crate::exit::Exit;
 
