@@ -226,10 +226,11 @@ fn a_row_whose_holders_are_killed_is_closed_and_another_node_takes_it_up() {
     }
     let members: Vec<&str> = stay.iter().map(|(_, name)| name.as_str()).chain(["verifier"]).collect();
     run.check_end(&members);
-    // One node moved, fetched the row with its proofs, and is counted there.
+    // A node moved, fetched the row with its proofs, and is counted there. Who has not fetched it after four rounds counts as a
+    // holder no more (ROW-2), and another one moves: on a busy machine that may happen.
     let moved: Vec<&str> =
         stay.iter().filter(|(node, _)| row_of(node) == Some(lost)).map(|(_, name)| name.as_str()).collect();
-    assert_eq!(moved.len(), 1);
+    assert!(!moved.is_empty());
     let archive = Archive::open(&run.path("run")).expect("an archive");
     let mut ledger = Ledger::new(archive.manifest.clone());
     let mut open = Vec::new();

@@ -187,9 +187,10 @@ impl Seats {
             }
             Standing::Member(member) => {
                 let mine = |taken: &Taken| taken.standing == Standing::Member(member);
-                // One that restarts has connections that nobody has noticed to be dead.
+                // One that restarts has connections that nobody has noticed to be dead. Those that it uses are not taken
+                // from it, or a member that opens ever more of them would lose the one that its round waits for.
                 if table.count(mine) >= PER_MEMBER {
-                    return table.clear_any(number, mine);
+                    return table.clear_one(now, mine);
                 }
                 if table.count(known) < most {
                     return true;
@@ -373,6 +374,25 @@ mod tests {
         assert_eq!(seats.lock().count(Taken::is_member), 21, "24, without those of handshakes");
         drop(greedy);
         assert_eq!(seats.lock().count(Taken::is_member), 10);
+    }
+
+    #[test]
+    fn chan_14_a_member_keeps_the_connections_that_it_uses() {
+        let (seats, now) = (Seats::new(ConnectionLimit { total: 200, per_source: 100 }), Instant::now());
+        let round = seated(&seats, 1, member(1), now).unwrap();
+        let mut flood: Vec<_> = (1..PER_MEMBER).filter_map(|_| seated(&seats, 1, member(1), now)).collect();
+        let later = now + FRESH;
+        for of_them in flood.iter().chain([&round]) {
+            of_them.does(Activity::Idle, later);
+        }
+        assert!(seated(&seats, 1, member(1), later).is_none(), "all are in use");
+        // One that nobody uses, like those of a machine that lost its power, gives way.
+        let dead = flood.pop().unwrap();
+        for of_them in flood.iter().chain([&round]) {
+            of_them.does(Activity::Idle, later + FRESH);
+        }
+        assert!(seated(&seats, 1, member(1), later + FRESH).is_some());
+        assert!(!dead.settle(member(1), later + FRESH) && round.settle(member(1), later + FRESH));
     }
 
     #[test]

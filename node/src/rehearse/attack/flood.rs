@@ -1,4 +1,7 @@
 //! Connections of an attacker's own to the steward, on each of which it asks without end.
+//!
+//! Whoever floods wants its own work to come in time: a member that is late fails, and loses its seat. So all of this runs on a thread
+//! that gets what the rest of its program leaves.
 
 use std::time::Duration;
 
@@ -6,6 +9,7 @@ use muster_core::codec::decode;
 use muster_core::messages::wire::Response;
 use muster_net::client::Client;
 use muster_net::endpoint::Endpoint;
+use tokio::runtime::Builder;
 use tokio::time::sleep;
 
 use crate::member::Outside;
@@ -16,11 +20,35 @@ const CONNECTIONS: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long it waits after a refusal, and where there is nothing to ask.
 const PAUSE: Duration = Duration::from_millis(30);
+/// The least priority of a thread.
+const LEAST: i32 = 19;
 /// How long it waits before it dials again.
 const REDIAL: Duration = Duration::from_secs(1);
 
 /// Asks from now on: `next` makes the request of a connection, given its number and how often it has asked.
 pub(super) fn flood<F>(outside: &Outside, next: F)
+where
+    F: Fn(u32, u32) -> Option<Vec<u8>> + Clone + Send + Sync + 'static,
+{
+    let outside = outside.clone();
+    behind(move || {
+        if let Ok(runtime) = Builder::new_current_thread().enable_all().build() {
+            runtime.block_on(connections(&outside, &next));
+        }
+    });
+}
+
+/// Runs this on a thread of its own, behind the other threads of the program.
+pub(super) fn behind(work: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| {
+        // Where it may not, it runs beside them.
+        rustix::process::setpriority_process(None, LEAST).ok();
+        work();
+    });
+}
+
+/// Keeps all connections busy until the program ends.
+async fn connections<F>(outside: &Outside, next: &F)
 where
     F: Fn(u32, u32) -> Option<Vec<u8>> + Clone + Send + Sync + 'static,
 {
@@ -44,6 +72,7 @@ where
             }
         });
     }
+    std::future::pending().await
 }
 
 /// Asks until the connection breaks.

@@ -3,6 +3,7 @@
 //! An accomplice is the keeper that signs: it lends its key, and one receipt has as many good signatures as there are nonces.
 //! The last receipt of each delivery is wrong, so that nothing is taken and everything can be said again.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use curve25519_dalek::edwards::EdwardsPoint;
@@ -19,7 +20,7 @@ use muster_core::sign::{Identity, Message, Signed};
 use sha2::{Digest, Sha512};
 
 use super::coalition::Coalition;
-use super::flood::flood;
+use super::flood::{behind, flood};
 use crate::member::{NodeConduct, Outside};
 
 /// Deliveries of a round, which are said again and again.
@@ -28,12 +29,14 @@ const DELIVERIES: usize = 40;
 pub(super) struct Receipts {
     pub(super) coalition: Coalition,
     made: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// The round that deliveries are made for.
+    round: Arc<AtomicU32>,
     begun: OnceLock<()>,
 }
 
 impl Receipts {
     pub(super) fn new(coalition: Coalition) -> Self {
-        Self { coalition, made: Arc::default(), begun: OnceLock::new() }
+        Self { coalition, made: Arc::default(), round: Arc::default(), begun: OnceLock::new() }
     }
 }
 
@@ -42,8 +45,13 @@ impl NodeConduct for Receipts {
         lock(&self.made).clear();
         let (made, ledger) = (self.made.clone(), outside.ledger.borrow().clone());
         let (me, friends) = (outside.identity.clone(), self.coalition.keys(&outside.identity.id()));
-        tokio::task::spawn_blocking(move || {
+        self.round.store(round.0, Ordering::Relaxed);
+        let newest = self.round.clone();
+        behind(move || {
             for number in 0..DELIVERIES {
+                if newest.load(Ordering::Relaxed) != round.0 {
+                    return;
+                }
                 let Some(delivery) = delivery(&ledger, round, &me, &friends, number) else { return };
                 lock(&made).push(delivery);
             }
