@@ -3,9 +3,11 @@
 //! `cargo run --release -p e2e --bin siege [-- [--only NAME] [--turns N] [--quick]]`. A turn is a run of real processes on
 //! loopback: three nodes, a verifier, and the attackers where the flood is a member's. It goes on for some rounds without the
 //! flood, then for as many with it; the table has the median of the turns' ratios. Strangers flood from a process of their own, as
-//! fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. Both are at
-//! `nice 10`. All share this machine: the control, `sink`, says what that costs, and a ratio is to be read beside it. Exits with 1 where a
-//! goal is missed. Every process is this program again.
+//! fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. Strangers are at
+//! `nice 10`. What a member does for its flood has the least priority: it has a machine of its own for that. All share this machine, and
+//! a round is slower wherever both processors are busy, whatever they do: so they always are, by loops of the least priority. The
+//! control, `sink`, says what sending alone costs, and a ratio is to be read beside it. Exits with 1 where a goal is missed. Every
+//! process is this program again.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -104,6 +106,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         Some("flood") => flood(&words[1..]),
+        Some("busy") => busy(),
         Some("enroll" | "watch") => muster_verifier::run(std::env::args_os()).into(),
         Some(word) if !word.starts_with("--") => muster_node::cli::run(std::env::args_os()).into(),
         _ => match wanted(&words) {
@@ -138,6 +141,14 @@ fn wanted(words: &[String]) -> Result<Wanted, String> {
         }
     }
     Ok(wanted)
+}
+
+/// A processor's worth of work, until it is killed.
+fn busy() -> ExitCode {
+    let mut word = 1u64;
+    loop {
+        word = std::hint::black_box(word.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7));
+    }
 }
 
 /// The process that floods, until it is killed.
@@ -245,6 +256,9 @@ impl Turn {
         let run = Run::packed(Programs { muster: program, verifier: program }, &settings, None);
         let more: &[&str] = if flooder.attackers() > 0 { &["--per-address", "1024"] } else { &[] };
         let mut steward = run.host_with(&[&["--web", "127.0.0.1:0"], more].concat());
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let busy = |number| run.spawn(&format!("busy{number}"), "nice", &["-n", "19", program, "busy"]);
+        let _busy: Vec<Process> = (0..processors).map(busy).collect();
         let from = WARM + rounds;
         let mut cast = Cast::join(&run, program, flooder, from);
         let reached = reach(&run, &mut steward, WARM);
@@ -295,9 +309,8 @@ impl Cast {
             for number in 0..count {
                 let name = format!("attacker{number}");
                 let home = run.at(&name);
-                // What it spends on its flood, it spends on a machine of its own; here it is at least behind all others.
-                let role = ["-n", "10", program, "demo-role", "attacker", attack, &from, &nodes, &home];
-                others.push(run.spawn(&name, "nice", &[&role[..], &["--coalition", &coalition]].concat()));
+                let role = ["demo-role", "attacker", attack, &from, &nodes, &home];
+                others.push(run.spawn(&name, program, &[&role[..], &["--coalition", &coalition]].concat()));
             }
         }
         Self { honest, others }

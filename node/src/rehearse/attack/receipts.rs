@@ -24,19 +24,23 @@ use super::flood::{behind, flood};
 use crate::member::{NodeConduct, Outside};
 
 /// Deliveries of a round, which are said again and again.
-const DELIVERIES: usize = 40;
+const DELIVERIES: u64 = 40;
 
 pub(super) struct Receipts {
     pub(super) coalition: Coalition,
+    /// A delivery with as many receipts as it can hold, of whichever round.
+    large: Arc<OnceLock<Vec<u8>>>,
+    /// Those of the open round.
     made: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// The round that deliveries are made for.
+    /// The round that they are made for.
     round: Arc<AtomicU32>,
     begun: OnceLock<()>,
 }
 
 impl Receipts {
     pub(super) fn new(coalition: Coalition) -> Self {
-        Self { coalition, made: Arc::default(), round: Arc::default(), begun: OnceLock::new() }
+        let begun = OnceLock::new();
+        Self { coalition, large: Arc::default(), made: Arc::default(), round: Arc::default(), begun }
     }
 }
 
@@ -46,18 +50,30 @@ impl NodeConduct for Receipts {
         let (made, ledger) = (self.made.clone(), outside.ledger.borrow().clone());
         let (me, friends) = (outside.identity.clone(), self.coalition.keys(&outside.identity.id()));
         self.round.store(round.0, Ordering::Relaxed);
-        let newest = self.round.clone();
+        let (newest, large) = (self.round.clone(), self.large.clone());
         behind(move || {
             for number in 0..DELIVERIES {
                 if newest.load(Ordering::Relaxed) != round.0 {
                     return;
                 }
-                let Some(delivery) = delivery(&ledger, round, &me, &friends, number) else { return };
+                let Some(delivery) = delivery(&ledger, round, &me, &friends, number, None) else { return };
                 lock(&made).push(delivery);
             }
+            // Dear to make, and good for ever: it is too long in every round.
+            if large.get().is_none()
+                && let Some(made) =
+                    delivery(&ledger, round, &me, &friends, DELIVERIES, Some(limits::RECEIPTS))
+            {
+                large.get_or_init(|| made);
+            }
         });
-        let made = self.made.clone();
+        let (made, large) = (self.made.clone(), self.large.clone());
         let say = move |connection: u32, count: u32| {
+            if connection.is_multiple_of(2)
+                && let Some(large) = large.get()
+            {
+                return Some(large.clone());
+            }
             let made = lock(&made);
             made.get((connection.wrapping_add(count) as usize).checked_rem(made.len())?).cloned()
         };
@@ -65,13 +81,14 @@ impl NodeConduct for Receipts {
     }
 }
 
-/// A delivery with as many receipts as it can hold, or, every second one, with one for each part that a friend keeps.
+/// A delivery with so many receipts, or with one for each part that a friend keeps.
 fn delivery(
     ledger: &Ledger,
     round: Round,
     me: &Identity,
     friends: &[Identity],
-    number: usize,
+    number: u64,
+    most: Option<usize>,
 ) -> Option<Vec<u8>> {
     let (run, view) = (ledger.run(), ledger.round(round)?);
     let root = view.commitment(view.slot_of(&me.id())?)?.commit.root;
@@ -84,10 +101,10 @@ fn delivery(
     let (_, first) = kept.first()?;
     // Signed by no keeper.
     let wrong = me.sign(run, first);
-    let most = if number.is_multiple_of(2) { limits::RECEIPTS } else { kept.len() };
+    let most = most.unwrap_or(kept.len());
     let signed = kept.iter().cycle().enumerate().take(most.saturating_sub(1));
     let signed = signed.map(|(at, (friend, receipt))| {
-        let nonce = (number * limits::RECEIPTS + at) as u64;
+        let nonce = number * limits::RECEIPTS as u64 + at as u64;
         sign_anew(friend, run, receipt, nonce)
     });
     let receipts = List::new(signed.chain([Some(wrong)]).collect::<Option<_>>()?).ok()?;

@@ -40,8 +40,8 @@ impl Steward {
         question: Question,
         signed: Signed<Delivered>,
     ) -> Result<Disposition, Reject> {
-        let author = signed.verify(self.ledger().run())?.author();
         let claimed = self.conductor.claim_delivery(&signed)?;
+        let author = claimed.author();
         if self.deliveries.taken.get(&author).is_some_and(|taken| taken.contains(&signed.digest())) {
             // The answer may have been lost.
             return self.promise(signed).map(Disposition::Now);
