@@ -91,13 +91,9 @@ Lies of verifiers, from the first round on:
 
 /// Plays a demo.
 fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
-    let own = if options.experts {
-        include_str!("rehearse/experts.toml")
-    } else {
-        include_str!("rehearse/run.toml")
-    };
+    let own = if options.experts { include_str!("rehearse/experts.toml") } else { rehearsal::OWN.1 };
     let (name, template) = match &options.config {
-        None => ("the rehearsal's settings".to_owned(), own.to_owned()),
+        None => (rehearsal::OWN.0.to_owned(), own.to_owned()),
         Some(path) => (path.display().to_string(), read(path)?),
     };
     let (nodes, cheats) = if options.experts { (7, ["pair", "stale-row"]) } else { (4, ["flip", "lazy"]) };
@@ -165,7 +161,7 @@ mod tests {
         let config = directory.join("run.toml");
         fs::write(&config, "[audit]\nshare = 0.25\n[training]\nrounds = 33\n").unwrap();
         DrillOptions {
-            config,
+            config: Some(config),
             attack: attack.iter().map(|share| share.parse().unwrap()).collect(),
             nodes: Some(nodes),
             verifiers: None,

@@ -50,12 +50,15 @@ pub struct RehearsalOptions {
     pub attack: Vec<Attack>,
 }
 
+/// The settings of a rehearsal for which nobody gives others: their name, and their text.
+pub(super) const OWN: (&str, &str) = ("the demo's settings", include_str!("run.toml"));
+
 /// Options of a drill.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DrillOptions {
-    /// The settings to rehearse, as for `muster run new`.
+    /// The settings to rehearse, as for `muster run new` [default: run.toml, and where there is none those of the demo].
     #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    pub config: Option<PathBuf>,
     /// An attack listed below, and how many nodes play it (for a lie, how many verifiers tell it): a number, or a share of
     /// them all, like 25%. May be given several times.
     #[arg(long, value_name = "NAME:SHARE", num_args = 1..)]
@@ -96,6 +99,15 @@ pub(super) fn read(path: &Path) -> Outcome<String> {
     Ok(regular::text(path, regular::TEXT_BYTES)?)
 }
 
+/// The settings of a drill: what people call them, and their text.
+pub(super) fn settings(config: Option<&Path>) -> Outcome<(String, String)> {
+    let here = Path::new("run.toml");
+    match config.or_else(|| here.exists().then_some(here)) {
+        Some(path) => Ok((path.display().to_string(), read(path)?)),
+        None => Ok((OWN.0.to_owned(), OWN.1.to_owned())),
+    }
+}
+
 /// What is rehearsed.
 #[derive(Clone, Debug)]
 pub(super) struct Rehearsal {
@@ -127,8 +139,8 @@ pub(super) struct Rehearsal {
 
 impl Rehearsal {
     pub(super) fn of(options: &DrillOptions) -> Outcome<Self> {
-        let name = options.config.display().to_string();
-        Self::of_settings(options, &name, read(&options.config)?)
+        let (name, template) = settings(options.config.as_deref())?;
+        Self::of_settings(options, &name, template)
     }
 
     /// The same with the text of other settings, and what people call them.

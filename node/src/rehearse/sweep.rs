@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::facts::{AttackFact, Facts};
 use super::interrupt::Interrupt;
 use super::odds::Odds;
-use super::rehearsal::{DrillOptions, Rehearsal, read};
+use super::rehearsal::{DrillOptions, Rehearsal, settings};
 use super::swept::Sweep;
 use super::{caught, stage};
 use crate::exit::{Exit, Failure, Outcome};
@@ -123,8 +123,8 @@ fn at(setting: &str, value: &str, failure: &Failure) -> Failure {
 
 /// The drills, none of them begun: a wrong value is found before hours of work.
 fn rehearsals(sweep: &Sweep, options: &DrillOptions) -> Outcome<Vec<(String, Rehearsal)>> {
-    let (name, template) = (options.config.display().to_string(), read(&options.config)?);
-    Settings::parse(&options.config, &template)?;
+    let (name, template) = settings(options.config.as_deref())?;
+    Settings::parse(Path::new(&name), &template)?;
     let setting = sweep.setting();
     let fixed = [
         ("training.rounds", options.rounds.is_some(), "--rounds"),
