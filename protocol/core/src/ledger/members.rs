@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Holding, Ledger, Stage};
+use crate::bug::OrBug;
 use crate::coins::{CoinTerms, majority};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
@@ -303,7 +304,7 @@ impl Ledger {
             if leaves.is_none() {
                 self.fail(&seat.member, round);
             }
-            let Some(member) = self.member_mut(&seat.member) else { continue };
+            let Some(member) = self.member_mut(&seat.member).or_bug("a member with a seat") else { continue };
             match leaves {
                 // By committed leaves, not by measured speed: others can check only the former.
                 Some(leaves) if leaves < seat.quota => member.pace = leaves.max(1),
