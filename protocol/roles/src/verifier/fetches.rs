@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_core::bug::OrBug;
 use muster_core::ids::{MemberId, Part};
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Evidence;
@@ -55,7 +56,9 @@ impl Fetches {
 
     /// Takes the integers of a contribution, or that they are unavailable.
     pub(super) fn end(&mut self, key: Key, found: Found, profile: Profile) {
-        let Some(subject) = self.running.remove(&key) else { return };
+        let Some(subject) = self.running.remove(&key).or_bug("a contribution that is being fetched") else {
+            return;
+        };
         // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).
         if let (Err(lacking), Profile::Exact) = (&found, profile) {
             let sources = subject.sources.iter().filter(|source| lacking.contains(&source.part));
