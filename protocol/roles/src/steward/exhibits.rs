@@ -5,6 +5,7 @@ mod counted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::bug::OrBug;
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
@@ -233,7 +234,8 @@ impl Steward {
 
     /// The parts that count a contribution and have a result.
     fn counting(&self, owed: OwedContribution) -> PartBlocks {
-        let Some(view) = self.ledger().round(owed.round) else { return Vec::new() };
+        let view = self.ledger().round(owed.round).or_bug("a round in which a convict counts");
+        let Some(view) = view else { return Vec::new() };
         let parts = Counted::of(self.ledger(), view, &owed.member).parts.into_iter();
         parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
     }
@@ -353,8 +355,9 @@ impl Steward {
             self.effects.push_back(StewardEffect::DropParts(dropped));
         }
         let kept = self.ledger().manifest().retention.contributions.max(1);
-        let Some(next) = self.ledger().next_round().0.checked_sub(kept) else { return };
-        let parts = self.cautious_parts(Round(next));
+        // The first Outcomes make no round forgotten.
+        let next = self.ledger().next_round().0.checked_sub(kept).map(Round);
+        let parts = next.map_or_else(Vec::new, |next| self.cautious_parts(next));
         if !parts.is_empty() {
             let names = parts.iter().map(|(round, part, _)| (*round, *part));
             self.justice.exhibits.writing.extend(names);

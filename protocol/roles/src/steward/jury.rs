@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::bug::OrBug;
 use muster_core::coins::majority;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
@@ -127,9 +128,8 @@ impl Steward {
         let decided: Vec<(Digest, Decision)> = decided.collect();
         let mut convicted = BTreeSet::new();
         for (name, decision) in decided {
-            let Some(found) = self.justice.trials.get(&name).map(|trial| trial.found.clone()) else {
-                continue;
-            };
+            let trial = self.justice.trials.get(&name).or_bug("a trial that was just decided");
+            let Some(found) = trial.map(|trial| trial.found.clone()) else { continue };
             match decision {
                 // Several cases against one member may be ripe: it is banned once.
                 Decision::Guilty(words) if convicted.insert(found.culprit) => {
