@@ -8,7 +8,6 @@ use crate::coins::{CoinTerms, majority};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::limits;
-use crate::manifest::Profile;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Addresses, Enrol, Leave, Name, Return, Role, is_name};
 use crate::messages::record::{Ban, Outcome, Record, Seat};
@@ -379,7 +378,7 @@ impl Ledger {
 
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
     fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
-        if self.manifest.profile == Profile::Exact || !ban.finding.needs_jury() {
+        if !self.manifest.profile.needs_jury() || !ban.finding.needs_jury() {
             return self.require(ban.jury.is_empty(), "what is decided for good needs no jury");
         }
         let view =

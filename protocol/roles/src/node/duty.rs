@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use muster_core::bug::OrBug;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
 use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
@@ -169,7 +168,7 @@ impl Node {
     /// AUDIT-2: the table of a round that was just frozen is written down, so that a restart does not make this member silent
     /// about it. Not with a tolerance, where rows hang on the request.
     pub(super) fn tabulate(&mut self, round: Round) {
-        if self.ledger.manifest().profile == Profile::Exact {
+        if self.ledger.manifest().profile.has_one_table() {
             self.effects.push_back(NodeEffect::Tabulate(round));
         }
     }

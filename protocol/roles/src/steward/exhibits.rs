@@ -14,7 +14,6 @@ use muster_core::messages::wire::Notice;
 use caution::{Caution, Lasting};
 pub use counted::{Counted, OwedPart, PartName};
 
-use super::hearing::is_exact;
 use super::{Bulletin, Steward, StewardEffect};
 
 /// Tries to fetch what is owed.
@@ -198,7 +197,7 @@ impl Steward {
     /// remembered, and has what verifiers lack (TOL-12).
     pub(super) fn exhibit_wanted(&mut self) {
         let ledger = self.conductor.ledger();
-        let exact = is_exact(ledger.manifest().profile);
+        let exact = ledger.manifest().profile.is_replayable();
         let mut owed: BTreeMap<(Round, MemberId), Purpose> = BTreeMap::new();
         let mut owe = |name, purpose: Purpose| {
             let known = owed.entry(name).or_insert(purpose);
@@ -333,7 +332,7 @@ impl Steward {
     /// AUDIT-24: the parts of rounds up to this one that count members of whom an audit lasts: their bans may come later.
     fn cautious_parts(&mut self, newest: Round) -> Vec<OwedPart> {
         let ledger = self.conductor.ledger();
-        if !is_exact(ledger.manifest().profile) {
+        if !ledger.manifest().profile.is_replayable() {
             return Vec::new();
         }
         let lasting = Lasting::of(ledger, self.docket.open_cases(ledger));

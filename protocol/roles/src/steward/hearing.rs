@@ -7,7 +7,6 @@
 use muster_core::audit::Judgement;
 use muster_core::bug::OrBug;
 use muster_core::ids::RunId;
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Finding, FindingKind};
 use muster_core::messages::evidence::{Evidence, FalseVerdict, Total, Transcript};
 use muster_core::messages::record::Record;
@@ -200,9 +199,4 @@ impl<B: Bench> Hearing<'_, B> {
             self.withheld = !self.bench.bring(Patience::Soon);
         }
     }
-}
-
-/// Whether leaves have one result on every machine.
-pub(super) fn is_exact(profile: Profile) -> bool {
-    profile == Profile::Exact
 }

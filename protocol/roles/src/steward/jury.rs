@@ -7,7 +7,6 @@ use muster_core::coins::majority;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{FindingKind, Jury, Opinion};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body};
@@ -73,7 +72,7 @@ impl Steward {
     /// DUTY-11: bans at once what messages and equalities decide, and asks the jurors about the rest.
     pub(super) fn convict_or_charge(&mut self, found: Conviction, evidence: &Evidence) {
         let ledger = self.ledger();
-        if ledger.manifest().profile == Profile::Exact || !found.finding.needs_jury() {
+        if !ledger.manifest().profile.needs_jury() || !found.finding.needs_jury() {
             return self.convict(&found, Jury::default());
         }
         tracing::info!("{} is charged before the jurors of the case: {}", found.culprit, found.detail);

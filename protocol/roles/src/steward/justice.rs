@@ -8,7 +8,6 @@ use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::{Evidence, Reduction};
@@ -18,7 +17,7 @@ use muster_core::sign::Signed;
 
 use super::accusation::{Allegation, fetches};
 use super::exhibits::Exhibits;
-use super::hearing::{Matter, Ruling, is_exact};
+use super::hearing::{Matter, Ruling};
 use super::jury::{Conviction, Trial};
 use super::past::Retro;
 use super::queue::{Ground, Heard, PendingAccusation, Queue, is_anybodys};
@@ -107,7 +106,8 @@ impl Steward {
             return Ok(());
         }
         // AUDIT-25: what all leaves give is signed, so that false words cost their author; then it is examined anyway.
-        if let (Evidence::Total(_), Profile::Exact) = (&evidence, ledger.manifest().profile)
+        if matches!(evidence, Evidence::Total(_))
+            && ledger.manifest().profile.leaves_stand_for_integers()
             && accuser != self.identity.id()
         {
             let signed = self.docket.has_charged(&accuser, claim.round, &claim.culprit);
@@ -187,7 +187,7 @@ impl Steward {
         Matter {
             evidence: accusation.evidence.clone(),
             run: ledger.run(),
-            exact: is_exact(ledger.manifest().profile),
+            exact: ledger.manifest().profile.leaves_stand_for_integers(),
             admit: verifier.and_then(|verifier| ledger.member(&verifier)?.admitted.clone()),
             withheld: self.justice.queue.has_withheld(&accusation.claim.subject, accusation.claim.round),
             expelled: ledger.is_banned(&accusation.claim.subject),
@@ -308,7 +308,7 @@ impl Steward {
         if open || self.justice.closing || self.conductor.proposes() {
             return;
         }
-        let exact = ledger.manifest().profile == Profile::Exact;
+        let exact = ledger.manifest().profile.is_replayable();
         let (now, patience) = (self.now, u64::from(ledger.manifest().timers.final_audit));
         let overdue = self.conductor.overdue();
         // Counted from the first turn that sees it: otherwise each turn would begin the wait anew.
@@ -432,6 +432,7 @@ mod tests {
 
     use muster_core::codec::List;
     use muster_core::ids::{RunId, Slot};
+    use muster_core::manifest::Profile;
     use muster_core::manifest::fixture::tiny;
     use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret};
     use muster_core::messages::evidence::{Equivocation, Total};

@@ -6,7 +6,6 @@ use muster_core::ledger::{RoundView, Stage};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 
-use super::hearing::is_exact;
 use super::{Bulletin, Steward, StewardEffect};
 
 /// What is known of one convict.
@@ -156,7 +155,7 @@ impl Steward {
     /// With a tolerance the convict has to show its integers, for `audit` at most.
     fn is_complete(&self, culprit: &MemberId, since: u64) -> bool {
         let manifest = self.ledger().manifest();
-        let exact = is_exact(manifest.profile);
+        let exact = manifest.profile.leaves_stand_for_integers();
         let over = self.now >= since.saturating_add(manifest.timers.audit.into());
         exact || over || self.justice.exhibits.are_complete(culprit, exact)
     }

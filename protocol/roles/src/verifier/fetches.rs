@@ -60,7 +60,9 @@ impl Fetches {
             return;
         };
         // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).
-        if let (Err(lacking), Profile::Exact) = (&found, profile) {
+        if let Err(lacking) = &found
+            && profile.leaves_stand_for_integers()
+        {
             let sources = subject.sources.iter().filter(|source| lacking.contains(&source.part));
             for charged in sources.flat_map(|source| source.charged(&subject.author)) {
                 let before = self.withheld.get(charged).copied();
@@ -95,7 +97,7 @@ pub(super) fn wants(work: &Work, profile: Profile) -> bool {
         WorkKind::Contribution | WorkKind::Opinion(_) => true,
         WorkKind::Recheck(evidence) => !matches!(**evidence, Evidence::Recomputation(_)),
         // Where leaves need not be equal, a total is compared by its integers.
-        WorkKind::SecondOpinion(_, None) | WorkKind::Everything => profile != Profile::Exact,
+        WorkKind::SecondOpinion(_, None) | WorkKind::Everything => !profile.leaves_stand_for_integers(),
         // Nor may a second path have others than the first one had.
         WorkKind::SecondOpinion(_, Some(_)) | WorkKind::SecondRecheck(..) | WorkKind::Leaves(..) => false,
     }

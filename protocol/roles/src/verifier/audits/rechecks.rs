@@ -10,7 +10,6 @@ use muster_core::bug::OrBug;
 use muster_core::coins::rechecks;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
     AuditRequest, Finding, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict,
 };
@@ -317,7 +316,9 @@ impl Audits {
                 self.say(round, Notice::Recheck(recheck));
             }
             // TOL-8: figures between what two honest machines compute are nobody's fault.
-            (Done::Opinion(Judgement::NotGuilty(why)), true) if self.manifest.profile != Profile::Exact => {
+            (Done::Opinion(Judgement::NotGuilty(why)), true)
+                if self.manifest.profile.may_split_opinions() =>
+            {
                 info!("round {round}: the verdict on {target} is too near to the limit to contest: {why}");
             }
             (Done::Opinion(Judgement::NotGuilty(why)), true) => {

@@ -8,7 +8,6 @@ use muster_core::coins::draw;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
 use muster_core::ledger::Ledger;
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
     Finding, FindingKind, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict, Withheld,
     results_seal,
@@ -205,7 +204,7 @@ impl Audits {
         let Some(verdict) = self.signed_verdict(&case.subject, opened, (finding, total), all)? else {
             case.distrusted = true;
             // Only where bits are defined does a sum of one's own stand for the committed one.
-            if self.manifest.profile != Profile::Exact {
+            if !self.manifest.profile.leaves_stand_for_integers() {
                 case.phase = Phase::Over { passed: false };
             }
             return Ok(());
@@ -287,7 +286,7 @@ impl Audits {
         case.distrusted = false;
         // AUDIT-25: without an opened table it is no verdict, and is said all the same.
         let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
-        let exact = self.manifest.profile == Profile::Exact;
+        let exact = self.manifest.profile.leaves_stand_for_integers();
         let said = exact.then(|| Notice::Recomputation(self.identity.sign(self.run, &said)));
         let verdict = verdict.map(Notice::Verdict).or(said);
         case.phase = Phase::Doubted(Doubt { evidence, verdict, q: None });
@@ -310,7 +309,7 @@ impl Audits {
                 Ok(())
             }
             // TOL-8: between two code paths that honestly differ nobody is wrong.
-            Judgement::NotGuilty(why) if self.manifest.profile != Profile::Exact => {
+            Judgement::NotGuilty(why) if self.manifest.profile.may_split_opinions() => {
                 info!("round {round}: {author} is too near to the limit to accuse: {why}");
                 self.tally.undecided += 1;
                 Ok(())

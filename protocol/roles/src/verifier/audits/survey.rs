@@ -8,7 +8,6 @@ use muster_core::bug::OrBug;
 use muster_core::coins::selects;
 use muster_core::ids::{MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Duty, Finding, FindingKind};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::Notice;
@@ -149,7 +148,7 @@ impl Audits {
 
     /// Nothing of what is open is this verifier's any more. What all leaves give is heard of it all the same.
     pub(super) fn retire(&mut self) {
-        let exact = self.manifest.profile == Profile::Exact;
+        let exact = self.manifest.profile.leaves_stand_for_integers();
         for case in self.cases.values_mut().filter(|_| exact) {
             let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
             if let Phase::Doubted(doubt) = &mut case.phase
