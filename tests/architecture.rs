@@ -66,7 +66,7 @@ fn only_the_rehearsal_names_the_verifier() {
 
 /// Layers of core, low to high; modules of one row do not see each other.
 const CORE_LAYERS: &[&[&str]] = &[
-    &["limits", "ids", "ieee", "lock"],
+    &["limits", "ids", "ieee", "lock", "bug"],
     &["error"],
     &["codec"],
     &["hash"],
@@ -212,6 +212,85 @@ fn only_kernels_and_the_doors_to_graphics_processors_are_unsafe() {
         let name = file.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
         assert!(UNSAFE.iter().any(|allowed| name.starts_with(allowed)), "{name} allows unsafe code");
     }
+}
+
+/// Silent exits of each crate at most; in `roles` each has its reason in the comment above it. A number falls with a change
+/// that leaves fewer, and rises for none.
+const SILENT_EXITS: [(&str, usize); 9] = [
+    ("protocol/core", 11),
+    ("protocol/compute", 11),
+    ("protocol/store", 2),
+    ("protocol/net", 11),
+    ("protocol/replica", 24),
+    ("protocol/roles", 14),
+    ("protocol/view", 16),
+    ("node", 40),
+    ("verifier", 5),
+];
+
+#[test]
+fn silent_exits_are_few_and_those_of_roles_have_their_reasons() {
+    for (folder, most) in SILENT_EXITS {
+        let mut files = Vec::new();
+        rust_files(&root().join(folder).join("src"), &mut files);
+        let mut found = Vec::new();
+        for file in files {
+            let text = fs::read_to_string(&file).expect("a source file");
+            let (production, _) = of_tests(&file, &text);
+            for exit in silent_exits(production) {
+                let place = format!("{}:{}", file.display(), exit.line);
+                assert!(
+                    exit.has_reason || folder != "protocol/roles",
+                    "{place} ends in silence without a reason"
+                );
+                found.push(place);
+            }
+        }
+        assert!(found.len() <= most, "{folder} has more silent exits than {most}:\n{}", found.join("\n"));
+    }
+}
+
+/// Where a function ends, or a loop goes on, because something is missing, and says nothing.
+struct SilentExit {
+    line: usize,
+    has_reason: bool,
+}
+
+/// Every `let … else` whose block gives nothing back (`return`, `return Ok(())`, `continue`) and does nothing else. It is not
+/// silent where `or_bug` has spoken, in the statement or in the one before it that makes its value. Nor is `Ok(())` where
+/// the function's error is a `Reject` or a `Misuse`: there it is the answer that nothing is wrong.
+fn silent_exits(text: &str) -> Vec<SilentExit> {
+    let comment = |line: &str| line.trim_start().starts_with("//");
+    let lines: Vec<&str> = text.lines().collect();
+    let code: Vec<&str> = lines.iter().map(|line| if comment(line) { "" } else { line.trim() }).collect();
+    let ends = |word: &&str, index: usize| {
+        let in_a_line = code[index].ends_with(&format!("else {{ {word} }};"));
+        let block = [format!("{word};"), "};".to_owned()];
+        in_a_line
+            || code[index].ends_with("else {") && code.get(index + 1..index + 3).is_some_and(|b| *b == block)
+    };
+    let begins = |last: usize| (0..=last).rev().find(|index| code[*index].starts_with("let "));
+    let mut found = Vec::new();
+    for index in 0..code.len() {
+        let word = ["return", "return Ok(())", "continue"].into_iter().find(|word| ends(word, index));
+        let (Some(word), Some(first)) = (word, begins(index)) else { continue };
+        let statement = code[first..=index].join(" ");
+        let (_, value) = statement.split_once(" = ").expect("a let statement");
+        let name = value.split(['.', ' ']).next().unwrap_or_default();
+        let before =
+            begins(first.saturating_sub(1)).map_or_else(String::new, |before| code[before..first].join(" "));
+        let spoken = before.starts_with(&format!("let {name} =")) && before.contains("or_bug(");
+        let function = (0..index).rev().find(|line| code[*line].contains("fn ")).unwrap_or_default();
+        let function: String =
+            code[function..index].iter().take_while(|line| **line != "").copied().collect();
+        let signature = function.split(" {").next().unwrap_or_default();
+        let answers = ["Reject>", "Misuse>"].iter().any(|error| signature.contains(error));
+        if !(statement.contains("or_bug(") || spoken || answers && word == "return Ok(())") {
+            let has_reason = first > 0 && comment(lines[first - 1]);
+            found.push(SilentExit { line: first + 1, has_reason });
+        }
+    }
+    found
 }
 
 /// Tags of signed kinds, as production code declares them.

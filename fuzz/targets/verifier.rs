@@ -301,8 +301,6 @@ impl World {
         let q = vec![0; 4];
         match (&work.kind, end) {
             (_, End::Missing) => Done::Missing("it is gone".into()),
-            (_, End::Opinion(Some(culprit))) => self.opinion(person(culprit.into()).id(), true),
-            (_, End::Opinion(None)) => self.opinion(author, false),
             (WorkKind::Leaves(drawn), _) => {
                 let wrong = u64::from(matches!(end, End::Wrong));
                 let results = drawn.positions.iter().map(|position| {
@@ -314,6 +312,9 @@ impl World {
             (WorkKind::Contribution, End::Withheld) => Done::Withheld,
             (WorkKind::Contribution, End::Good) => Done::Contribution(q),
             (WorkKind::Contribution | WorkKind::Everything, _) => Done::Summed(q, matches!(end, End::Good)),
+            // What gives no judgement is answered by none.
+            (_, End::Opinion(Some(culprit))) => self.opinion(person(culprit.into()).id(), true),
+            (_, End::Opinion(None)) => self.opinion(author, false),
             (WorkKind::Recheck(_), End::Wrong) => Done::Suspicion(author, None),
             (WorkKind::Recheck(_), _) => self.opinion(author, false),
             (WorkKind::SecondOpinion(..) | WorkKind::SecondRecheck(..) | WorkKind::Opinion(_), _) => {

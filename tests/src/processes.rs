@@ -231,6 +231,7 @@ impl Run {
         let mut command = Command::new(program);
         // What a process keeps for its user stays in this directory.
         command.args(arguments).env("XDG_STATE_HOME", self.path("state")).stdin(Stdio::null());
+        command.env("MUSTER_BUGS", "panic");
         let output = command.output().expect("a program");
         let text = [output.stdout, output.stderr].concat();
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
@@ -370,6 +371,7 @@ impl Run {
         let child = program
             .args(arguments)
             .env("XDG_STATE_HOME", self.path("state"))
+            .env("MUSTER_BUGS", "panic")
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a log"))
             .stderr(file)

@@ -114,7 +114,7 @@ fn begin<'a>(archive: &'a Archive, plan: &Plan, work: Option<&ReplayFolder>) -> 
 
 /// TOL-11.
 fn defined(profile: Profile) -> Result<(), Failure> {
-    if profile == Profile::Exact {
+    if profile.is_replayable() {
         return Ok(());
     }
     Err(Failure::usage(format!(

@@ -9,7 +9,7 @@ use muster_core::audit::{
 use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{LeafResult, Results};
 use muster_core::messages::evidence::Evidence;
 use muster_core::sketch::probe::WRONG;
@@ -96,7 +96,7 @@ impl AuditWorker {
                 Done::Contribution(q)
             }
             // TOL-12: other machines' leaves do not add up to the root, so that nothing stands for the integers.
-            _ if self.manifest.profile != Profile::Exact => Done::Withheld,
+            _ if !self.manifest.profile.leaves_stand_for_integers() => Done::Withheld,
             _ => self.everything(subject, witness),
         }
     }
@@ -126,8 +126,8 @@ fn rechecked(
     let of_verdict = judge(manifest, evidence, witness, arithmetic);
     let Evidence::Verdict(verdict) = evidence else { return of_verdict };
     let settled = match of_verdict {
-        Judgement::NotGuilty(_) => manifest.profile == Profile::Exact,
-        Judgement::Undecided(_) => manifest.profile != Profile::Exact,
+        Judgement::NotGuilty(_) => !manifest.profile.may_split_opinions(),
+        Judgement::Undecided(_) => manifest.profile.may_split_opinions(),
         _ => true,
     };
     if settled {

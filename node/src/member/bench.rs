@@ -11,9 +11,7 @@ use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::limits;
-use muster_core::manifest::{
-    Data, Decoder, Family, Manifest, Model, Profile, Start, Tokeniser, TokeniserFile,
-};
+use muster_core::manifest::{Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
 use muster_replica::memory::{self, Need};
 use muster_store::{reading, regular};
 
@@ -92,7 +90,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
         manifest.profile = precision.profile();
     }
     // MANIFEST-14: libtorch computes none.
-    if manifest.profile != Profile::Exact && matches!(manifest.model.family, Family::Mixture(_)) {
+    if !manifest.profile.has_defined_bits() && matches!(manifest.model.family, Family::Mixture(_)) {
         let why = "a mixture of experts is trained in \"exact\": leave --backend and --precision out";
         return Err(Failure::usage(why));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use muster_core::limits;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::Manifest;
 
 use crate::organise::rates::{Rates, Wrong, percent};
 
@@ -111,7 +111,7 @@ pub fn forgetting(manifest: &Manifest) -> Option<String> {
     let rounds = manifest.retention.contributions.saturating_sub(manifest.lasting_rounds());
     let chance = (1.0 - share).powi(rounds.min(i32::MAX as u32) as i32);
     // Where nothing is audited, that is the thing to say.
-    (share > 0.0 && manifest.profile == Profile::Exact && chance > RARE).then(|| {
+    (share > 0.0 && manifest.profile.is_replayable() && chance > RARE).then(|| {
         format!(
             "with probability {} none of a cheat's first {rounds} contributions is audited, and the archive of the run then lacks \
              what it would take to replay it. A larger audit.share, or retention.contributions, lowers that",

@@ -10,7 +10,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::Update;
@@ -56,7 +56,7 @@ impl Wants {
                 inputs.map(|inputs| Self::Part(Box::new(inputs)))
             }
             // TOL-6: where leaves need not be equal, a total is compared by its integers.
-            Evidence::Total(_) if ledger.manifest().profile != Profile::Exact => {
+            Evidence::Total(_) if !ledger.manifest().profile.leaves_stand_for_integers() => {
                 WantedContribution::of(ledger, claim.round, claim.subject).map(Self::Contribution)
             }
             Evidence::Equivocation(_)
@@ -98,7 +98,7 @@ pub(super) struct Court {
 impl Court {
     /// Whether leaves have one result on every machine.
     pub(super) fn is_exact(&self) -> bool {
-        self.manifest.profile == Profile::Exact
+        self.manifest.profile.has_defined_bits()
     }
 
     /// States that a Rewind can go back to.

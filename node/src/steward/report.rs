@@ -12,7 +12,6 @@ use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
@@ -95,9 +94,7 @@ impl Reporter {
             Bulletin::Inspected(result, right, judgement) => self.inspected(result, *right, judgement),
             Bulletin::Past(member, past) => self.retro(*member, past),
             Bulletin::Lost(round, member, why) => {
-                let exact = ledger.manifest().profile == Profile::Exact;
-                // With a tolerance nothing is replayed (TOL-11).
-                let so = if exact { ", the archive will not replay" } else { "" };
+                let so = if ledger.manifest().profile.is_replayable() { ", the archive will not replay" } else { "" };
                 self.line(&format!("the contribution of {member} to round {round} is lost{so}: {why}"));
             }
             Bulletin::OutOfReach(member) => self.line(&format!(

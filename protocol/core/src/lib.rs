@@ -1,13 +1,14 @@
 //! The rules of Muster, pure: no clock, socket, file, thread or operating-system randomness.
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
-//! `limits ids ieee < error < codec < hash < sign merkle grid router < manifest packing < layout state < sketch coins aggregate
-//! standing < messages < channel contribution < assign < ledger < reduction < audit < round`. A test in `tests/`
+//! `limits ids ieee lock bug < error < codec < hash < sign merkle grid router < manifest packing < layout state < sketch coins
+//! aggregate standing < messages < channel contribution < assign < ledger < reduction < audit < round`. A test in `tests/`
 //! enforces it.
 
 pub mod aggregate;
 pub mod assign;
 pub mod audit;
+pub mod bug;
 pub mod channel;
 pub mod codec;
 pub mod coins;

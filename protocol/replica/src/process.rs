@@ -1,5 +1,12 @@
 //! The process that follows a run, on a machine that does other things as well.
 
+/// Has this process log its bugs and go on, unless the environment has `MUSTER_BUGS=panic`, as that of tests does.
+pub fn outlive_bugs() {
+    if std::env::var_os("MUSTER_BUGS").is_none_or(|word| word != "panic") {
+        muster_core::bug::outlive();
+    }
+}
+
 /// Lowers the priority of this process. Threads that are made later inherit it.
 pub fn give_way() {
     let own = std::process::id().to_string();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::wire::Notice;
@@ -171,7 +171,7 @@ impl View {
     }
 
     fn is_exact(&self) -> bool {
-        self.manifest.profile == Profile::Exact
+        self.manifest.profile.has_defined_bits()
     }
 
     /// The run so far.

@@ -8,7 +8,6 @@ use muster_core::audit::Judgement;
 use muster_core::audit::roster::fetch_patience;
 use muster_core::ids::{Block, Part};
 use muster_core::lock::lock;
-use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Reduction;
 use muster_core::messages::wire::BlockData;
 use muster_replica::exit::Failure;
@@ -69,7 +68,7 @@ impl Tools {
     pub(super) async fn fetch_in_time(&self, plan: &FetchPlan) -> Result<Vec<i32>, Vec<Part>> {
         let came = Mutex::new(BTreeSet::new());
         let fetch = self.fetch(&plan.wanted, &came);
-        let fetched = if self.session.manifest.profile == Profile::Exact {
+        let fetched = if self.session.manifest.profile.leaves_stand_for_integers() {
             timeout(Duration::from_millis(fetch_patience(&self.layout)), fetch).await
         } else {
             Ok(fetch.await)

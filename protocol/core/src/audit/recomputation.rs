@@ -6,7 +6,7 @@ use crate::assign;
 use crate::contribution::Commitment;
 use crate::ids::Digest;
 use crate::layout::Layout;
-use crate::manifest::{Manifest, Profile};
+use crate::manifest::Manifest;
 use crate::messages::round::Commit;
 use crate::sketch::probe::Allowance;
 use crate::state::{Arithmetic, LeafTask, State};
@@ -123,7 +123,7 @@ impl Sum {
         if self.mismatch(manifest, commit).is_none() {
             return Some(0.0);
         }
-        if manifest.profile == Profile::Exact {
+        if manifest.profile.leaves_stand_for_integers() {
             return Some(f64::INFINITY);
         }
         Some(self.allowance.deviation((&self.q, self.loss), (&committed()?, commit.loss)))

@@ -8,7 +8,7 @@ use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum
 use super::steps::Requested;
 use crate::assign;
 use crate::error::Reject;
-use crate::manifest::{Manifest, Profile};
+use crate::manifest::Manifest;
 use crate::messages::audit::{AuditRequest, FindingKind, Rows, TableRow};
 use crate::messages::evidence::{Total, Transcript};
 use crate::messages::round::Commit;
@@ -94,7 +94,7 @@ pub(super) fn judge_audit(
         return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
     }
     // There recomputed leaves are only near to the committed integers, and prove no sum.
-    if manifest.profile != Profile::Exact {
+    if !manifest.profile.leaves_stand_for_integers() {
         return Ok(Judgement::Undecided(
             "the drawn leaves agree, but the committed total is unavailable".into(),
         ));

@@ -12,7 +12,7 @@ use crate::coins::{CoinTerms, draw};
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::RoundView;
-use crate::manifest::{Manifest, Profile};
+use crate::manifest::Manifest;
 use crate::messages::audit::{Finding, FindingKind, Rows, Verdict};
 use crate::messages::evidence::{FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Record};
@@ -59,7 +59,10 @@ pub(super) fn judge_recomputation(
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
     // With a tolerance an honest verifier may come to another total.
-    require(manifest.profile == Profile::Exact, "recomputed leaves decide in the profile exact alone")?;
+    require(
+        manifest.profile.leaves_stand_for_integers(),
+        "recomputed leaves decide in the profile exact alone",
+    )?;
     let said = accused.recomputation.verify(manifest.run())?;
     let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
     let commit = &frozen.commit;

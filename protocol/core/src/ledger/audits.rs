@@ -6,7 +6,6 @@ use crate::coins::{Coin, CoinKind, CoinOpening, selects};
 use crate::error::Reject;
 use crate::ids::{MemberId, Round, Slot};
 use crate::limits;
-use crate::manifest::Profile;
 use crate::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation};
 use crate::messages::enrol::Role;
 use crate::messages::record::Idle;
@@ -174,7 +173,8 @@ impl Ledger {
     /// nothing, as its turn would begin again and again.
     pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
         let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
-        self.manifest.profile == Profile::Exact && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
+        self.manifest.profile.leaves_stand_for_integers()
+            && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
     }
 
     /// Whether the round after the next one may not begin before every case of this round is closed (AUDIT-26).
@@ -277,7 +277,7 @@ impl Ledger {
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
         let said = signed.verify(self.run)?;
         self.require(
-            self.manifest.profile == Profile::Exact,
+            self.manifest.profile.leaves_stand_for_integers(),
             "where there is a tolerance, recomputed leaves do not stand for the committed integers",
         )?;
         let view = self.auditable(said.round)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Ledger, Member, RoundView, Stage, Standing};
+use crate::bug::OrBug;
 use crate::ids::{MemberId, Part, Round, Slot};
 use crate::limits;
 use crate::messages::enrol::Role;
@@ -37,7 +38,7 @@ impl Ledger {
 
     /// LEDGER-20: counts the failure, and leaves the standing as it is.
     pub(super) fn note_failure(&mut self, id: &MemberId, round: Round) {
-        let Some(member) = self.member_mut(id) else { return };
+        let Some(member) = self.member_mut(id).or_bug("a member that has failed") else { return };
         // Bounded: 2^6 rounds is the longest pause, and 64 good rounds each undo one failure.
         member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
         member.good_rounds = 0;
@@ -61,7 +62,7 @@ impl Ledger {
     /// Seats with weight that have committed and are in no part, while others are in some. Any of them that is there
     /// could have had itself counted by the steward (ROUND-24), whatever aggregators say.
     pub(super) fn miss_uncounted(&mut self, parts: &[Bitmap]) {
-        let Some(view) = self.rounds.back() else { return };
+        let Some(view) = self.rounds.back().or_bug("a round whose inputs are sealed") else { return };
         // Where nobody counts, it was not the members that failed.
         if parts.iter().all(Bitmap::is_empty) {
             return;
@@ -100,7 +101,7 @@ impl Ledger {
     /// Ends a round for its members: those that counted come closer to forgiveness, and those that failed at the
     /// outcome have one failure more.
     pub(super) fn judge_round(&mut self, failed: &BTreeSet<MemberId>) {
-        let Some(view) = self.rounds.back() else { return };
+        let Some(view) = self.rounds.back().or_bug("a round that is over") else { return };
         let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
         // A verifier that is still there has done its duty so far.
         let counted =
@@ -110,7 +111,9 @@ impl Ledger {
         // LEDGER-20: forgiving comes first. A good round is one in which the member counted, whatever it failed in
         // besides.
         for member in &counted {
-            let Some(member) = self.member_mut(member).filter(|member| member.failures > 0) else { continue };
+            let member = self.member_mut(member).or_bug("a member that counted");
+            // Nothing is forgiven to whoever has not failed.
+            let Some(member) = member.filter(|member| member.failures > 0) else { continue };
             member.good_rounds += 1;
             // One at a time: that bounds the rounds that it lets wait in vain by 7 + R/64.
             if member.good_rounds >= limits::FORGIVING {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Holding, Ledger, Stage};
+use crate::bug::OrBug;
 use crate::coins::{CoinTerms, majority};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::limits;
-use crate::manifest::Profile;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Addresses, Enrol, Leave, Name, Return, Role, is_name};
 use crate::messages::record::{Ban, Outcome, Record, Seat};
@@ -303,7 +303,7 @@ impl Ledger {
             if leaves.is_none() {
                 self.fail(&seat.member, round);
             }
-            let Some(member) = self.member_mut(&seat.member) else { continue };
+            let Some(member) = self.member_mut(&seat.member).or_bug("a member with a seat") else { continue };
             match leaves {
                 // By committed leaves, not by measured speed: others can check only the former.
                 Some(leaves) if leaves < seat.quota => member.pace = leaves.max(1),
@@ -378,7 +378,7 @@ impl Ledger {
 
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
     fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
-        if self.manifest.profile == Profile::Exact || !ban.finding.needs_jury() {
+        if !self.manifest.profile.needs_jury() || !ban.finding.needs_jury() {
             return self.require(ban.jury.is_empty(), "what is decided for good needs no jury");
         }
         let view =

@@ -3,6 +3,7 @@
 use super::view::{Opening, SealedResults};
 use super::{Ledger, Member, RoundView, Stage, Standing, WeightedCommit};
 use crate::assign::{self, Seating};
+use crate::bug::OrBug;
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Row};
 use crate::messages::record::{Freeze, Inputs, Late, Outcome, Reassign, Record, Seat};
@@ -93,6 +94,12 @@ impl Ledger {
         Ok(commit)
     }
 
+    /// The round that the record at hand goes on with, which was looked at when the record was checked.
+    #[track_caller]
+    fn newest_round(&mut self) -> Option<&mut RoundView> {
+        self.rounds.back_mut().or_bug("an open round")
+    }
+
     /// STAND-3: weight and rate of audits are fixed when a contribution is frozen.
     fn commitment(&self, commit: &Verified<Commit>) -> WeightedCommit {
         let author = commit.author();
@@ -122,7 +129,7 @@ impl Ledger {
             late.slots.slots().all(may_be),
             "only members with a seat are late, and only where an audit may have waited for them",
         )?;
-        self.rounds.back_mut().into_iter().for_each(|view| view.late_with(late.slots));
+        self.newest_round().into_iter().for_each(|view| view.late_with(late.slots));
         Ok(())
     }
 
@@ -171,7 +178,7 @@ impl Ledger {
         // Only now: everything above may still refuse the record, which then changes nothing.
         self.pace(freeze.round, &seats, &verified);
         self.stage = Stage::Exchanging;
-        if let Some(view) = self.rounds.back_mut() {
+        if let Some(view) = self.newest_round() {
             view.freeze_with(record, head, commits, rows, inspectors);
         }
         Ok(())
@@ -209,7 +216,7 @@ impl Ledger {
             // At the second attempt only some parts are listed: to be missing there tells nothing.
             self.miss_uncounted(&inputs.parts);
         }
-        if let Some(view) = self.rounds.back_mut() {
+        if let Some(view) = self.newest_round() {
             view.add_inputs(record, parts.into_iter().zip(&inputs.parts));
         }
         Ok(())
@@ -234,7 +241,7 @@ impl Ledger {
             self.require(able, "a part goes to another aggregator")?;
         }
         self.stage = Stage::Exchanging;
-        if let Some(view) = self.rounds.back_mut() {
+        if let Some(view) = self.newest_round() {
             view.reassign(reassign);
         }
         Ok(())
@@ -331,7 +338,7 @@ impl Ledger {
             (false, true) => Stage::Gathering,
             (false, false) => Stage::Computing,
         };
-        if let Some(view) = self.rounds.back_mut() {
+        if let Some(view) = self.newest_round() {
             let results = SealedResults { said: results, signed: outcome.results.to_vec(), seconds };
             // AUDIT-1: whoever counts has echoed; a round that counts nobody takes two thirds.
             let echoed = view.counts_somebody() || heard;

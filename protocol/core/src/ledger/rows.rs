@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ledger, Member, RoundView, Stage, Standing};
+use crate::bug::OrBug;
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Digest, MemberId, Round, Row, ShardId};
@@ -235,7 +236,8 @@ pub fn draw_rows(head: &Digest, nodes: &[(MemberId, Option<Row>)], rows: u16) ->
         order.sort_by_key(|row| (holders.get(row.index()).copied(), *row));
         // Half of them: a newcomer that would rather have another row must come, and be audited, again.
         let choice = below(place(head, id).number(), u64::from(rows.div_ceil(2)));
-        let Some(row) = order.get(choice as usize).copied() else { continue };
+        let row = order.get(choice as usize).copied().or_bug("a row to draw from");
+        let Some(row) = row else { continue };
         count(&mut holders, row);
         drawn.push((*id, row));
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Closed, Ledger, Member, Standing};
+use crate::bug::OrBug;
 use crate::coins::drawn_leaves;
 use crate::error::Reject;
 use crate::ids::{MemberId, Round};
@@ -78,6 +79,7 @@ impl Ledger {
         for view in self.rounds.iter().filter(|view| self.keeps_state(view.round())) {
             let of_convict = view.credited().filter(|(verifier, _)| verifier == convict);
             for (_, member) in of_convict {
+                // What another verifier has passed as well stays passed.
                 let Some(slot) = view.slot_of(member).filter(|slot| self.is_open_again(view, *slot)) else {
                     continue;
                 };
@@ -90,6 +92,7 @@ impl Ledger {
         let accused = finding == FindingKind::FalseAccusation;
         let admission = &self.manifest.admission;
         for member in &mut self.members {
+            // The others have nothing of the convict.
             let Some(credit) = member.credits.get_mut(convict) else { continue };
             let opened = opened.get(&member.id).copied().unwrap_or(0);
             let after = AfterConviction::of(admission, accused, *credit, opened, member.doubt);
@@ -141,8 +144,10 @@ impl Ledger {
     pub(super) fn add_credits(&mut self, credits: &[Credit]) {
         for credit in credits {
             let view = self.rounds.iter_mut().find(|view| view.round() == credit.round);
+            let view = view.or_bug("the round of a credit that was checked");
             view.into_iter().for_each(|view| view.credit(credit.verifier, credit.member));
-            let Some(member) = self.member_mut(&credit.member) else { continue };
+            let member = self.member_mut(&credit.member).or_bug("the member of a credit that was checked");
+            let Some(member) = member else { continue };
             let leaves = member.credits.entry(credit.verifier).or_insert(0);
             *leaves = leaves.saturating_add(credit.leaves);
             member.doubt = member.doubt.saturating_sub(credit.leaves);

@@ -10,6 +10,8 @@ pub use rows::FrozenRow;
 pub(super) use rows::RowPlan;
 
 use crate::assign::PartPlan;
+use crate::bug;
+use crate::bug::OrBug;
 use crate::coins::inspector;
 use crate::ids::{Digest, MemberId, Part, Round, Row, RowSet, Slot};
 use crate::messages::record::{Reassign, Record, Seat};
@@ -177,7 +179,7 @@ impl RoundView {
         inputs: impl Iterator<Item = (Part, &'a Bitmap)>,
     ) {
         let parts = self.opening.parts.len();
-        let Some(frozen) = &mut self.frozen else { return };
+        let Some(frozen) = self.frozen.as_mut().or_bug("a freeze before the inputs") else { return };
         let fresh =
             || SettledInputs { inputs: vec![Bitmap::default(); parts], records: Vec::new(), moved: None };
         let exchange = frozen.exchange.get_or_insert_with(fresh);
@@ -202,14 +204,15 @@ impl RoundView {
                 *aggregator = Some(moved.aggregator);
             }
         }
-        if let Some(exchange) = self.frozen.as_mut().and_then(|frozen| frozen.exchange.as_mut()) {
+        let exchange = self.frozen.as_mut().and_then(|frozen| frozen.exchange.as_mut());
+        if let Some(exchange) = exchange.or_bug("inputs before a part goes to another aggregator") {
             exchange.moved = Some(Moved { to, missed });
         }
     }
 
     /// The round is over, and with the head after its Outcome it is drawn who inspects what.
     pub(super) fn end(&mut self, results: SealedResults, echoed: bool, outcome: Digest) {
-        let Some(frozen) = &mut self.frozen else { return };
+        let Some(frozen) = self.frozen.as_mut().or_bug("a freeze before the outcome") else { return };
         // Kept as they are now: who inspects which block must not change while it is inspected (AUDIT-20).
         let block_inspectors = frozen.inspectors.clone();
         frozen.over = Some(Over {
@@ -227,8 +230,10 @@ impl RoundView {
 
     /// A verifier inspects nothing in this round any more: what it had goes to the others, who can audit this much of it.
     pub(super) fn retire(&mut self, verifier: &MemberId, reach: Reach) {
+        // A round that is computed yet is shared among whoever is there at its Freeze.
         let Some(frozen) = &mut self.frozen else { return };
         frozen.inspectors.retain(|inspector| inspector != verifier);
+        // Nothing is drawn yet: the Outcome shares it among those that remain.
         let Some(over) = &mut frozen.over else { return };
         let its_own =
             over.inspected.iter().enumerate().filter(|(_, inspector)| **inspector == Some(*verifier));
@@ -242,14 +247,17 @@ impl RoundView {
 
     /// All who have vouched for the contribution of a slot were banned: this much of it can be audited.
     pub(super) fn open_again(&mut self, slot: Slot, reach: Reach) {
-        if let Some(over) = self.frozen.as_mut().and_then(|frozen| frozen.over.as_mut()) {
+        if let Some(over) = self.over_mut() {
             over.reach.insert(slot, reach);
         }
     }
 
     fn share(&mut self) {
         let slots = (0..self.opening.seats.len() as u16).map(Slot);
-        let Some(Frozen { inspectors, over: Some(over), .. }) = &mut self.frozen else { return };
+        let Some(Frozen { inspectors, over: Some(over), .. }) = &mut self.frozen else {
+            bug!("an outcome before contributions are shared");
+            return;
+        };
         // One inspector each: with a coin of every verifier the rate would be V·π, and the work would be done
         // twice.
         over.inspected = slots.map(|slot| inspector(&over.outcome, slot, inspectors)).collect();
@@ -264,9 +272,15 @@ impl RoundView {
     }
 
     pub(super) fn credit(&mut self, verifier: MemberId, member: MemberId) {
-        if let Some(over) = self.frozen.as_mut().and_then(|frozen| frozen.over.as_mut()) {
+        if let Some(over) = self.over_mut() {
             over.credited.insert((verifier, member));
         }
+    }
+
+    /// What the Outcome of a round has settled that was audited, so that it is over.
+    #[track_caller]
+    fn over_mut(&mut self) -> Option<&mut Over> {
+        self.frozen.as_mut().and_then(|frozen| frozen.over.as_mut()).or_bug("the outcome of an audited round")
     }
 
     fn exchange(&self) -> Option<&SettledInputs> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::view::RowPlan;
 use super::{FrozenRow, Ledger, RoundView, WeightedCommit};
+use crate::bug::OrBug;
 use crate::ids::{MemberId, Round, Row, RowSet, ShardId};
 use crate::manifest::{Family, Mixture};
 use crate::messages::record::RowStep;
@@ -71,7 +72,7 @@ impl Ledger {
     /// rounds is left out (ROW-6).
     pub(super) fn wait_on(&mut self, round: Round) {
         let lag = self.manifest.model.lag();
-        let Some(view) = self.round(round) else { return };
+        let Some(view) = self.round(round).or_bug("the round that is over") else { return };
         let steps: Vec<RowStep> = view.row_steps().to_vec();
         let waits = |row: &Row| {
             !steps.contains(&RowStep { row: *row, round }) && view.authors_in(*row).next().is_some()

@@ -31,6 +31,37 @@ impl Profile {
             Self::Bf16 => "bf16",
         }
     }
+
+    /// Whether every machine computes the same leaves; where not, two honest ones may be a tolerance apart.
+    pub fn has_defined_bits(self) -> bool {
+        self == Self::Exact
+    }
+
+    /// Whether all leaves of a contribution, recomputed, stand for its integers, so that nobody escapes by keeping these back
+    /// (AUDIT-10, AUDIT-25). Where not, they are asked for each time (TOL-6, TOL-12).
+    pub fn leaves_stand_for_integers(self) -> bool {
+        self.has_defined_bits()
+    }
+
+    /// TOL-9: whether what one machine recomputes bans nobody before drawn jurors have recomputed it.
+    pub fn needs_jury(self) -> bool {
+        !self.has_defined_bits()
+    }
+
+    /// TOL-8: whether two code paths of a sound machine may differ about who is guilty, between what each allows.
+    pub fn may_split_opinions(self) -> bool {
+        !self.has_defined_bits()
+    }
+
+    /// AUDIT-2: whether the rows of a table are the same whoever asks, so that they can be made beforehand.
+    pub fn has_one_table(self) -> bool {
+        self.has_defined_bits()
+    }
+
+    /// TOL-11: whether a finished run can be replayed to the last bit, for which what counted of convicts is kept.
+    pub fn is_replayable(self) -> bool {
+        self.has_defined_bits()
+    }
 }
 
 wire! {

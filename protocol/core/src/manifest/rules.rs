@@ -6,8 +6,8 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeSet;
 
 use super::{
-    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Profile,
-    Rollback, Router, Start, Tokeniser, Tolerance, VERSION,
+    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Rollback,
+    Router, Start, Tokeniser, Tolerance, VERSION,
 };
 use crate::codec::Real;
 use crate::error::Misuse;
@@ -60,7 +60,7 @@ impl Manifest {
     /// TOL-5: each bound above 0 and at most 1/8; `exact` has none.
     fn check_tolerance(&self) -> Result<(), Misuse> {
         let Tolerance { groups, loss } = &self.tolerance;
-        if self.profile == Profile::Exact {
+        if self.profile.has_defined_bits() {
             let rule = "is for other profiles than exact, where leaves are equal";
             require(groups.is_empty(), "tolerance.groups", rule, format!("{} bounds", groups.len()))?;
             return require(*loss == Real::ZERO, "tolerance.loss", rule, loss.value());
@@ -136,7 +136,7 @@ impl Manifest {
         let momentum = outer_momentum.value();
         require((0.0..1.0).contains(&momentum), "local.outer_momentum", "must lie in [0, 1)", momentum)?;
         // Roundings of a chain add up over its steps, and no tolerance has been measured for that.
-        let exact = self.profile == Profile::Exact;
+        let exact = self.profile.has_defined_bits();
         require(
             exact,
             "profile",

@@ -6,7 +6,7 @@ use crate::codec::List;
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, Round, Row};
-use crate::manifest::{Manifest, Profile};
+use crate::manifest::Manifest;
 use crate::sign::Message;
 use crate::state::integer_bytes;
 use crate::{limits, wire};
@@ -54,7 +54,7 @@ impl Ask {
         let model = &manifest.model;
         let require = |holds: bool, rule| if holds { Ok(()) } else { Err(Reject::Rule(rule)) };
         // Elsewhere two honest machines would sign different digests, and one of them be banned.
-        require(manifest.profile == Profile::Exact, "calls are of runs with profile exact")?;
+        require(manifest.profile.has_defined_bits(), "calls are of runs with profile exact")?;
         require(model.decoder().is_some(), "calls are of models that predict the next token")?;
         require(self.row.0 < model.rows(), "a call names a row of the model")?;
         let length = 1..=model.sequence as usize;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::ids::MemberId;
     use crate::manifest::fixture::tiny;
-    use crate::manifest::{Albert, Family};
+    use crate::manifest::{Albert, Family, Profile};
 
     fn ask(tokens: Vec<u32>, positions: u16) -> Ask {
         let tokens = List::new(tokens).unwrap();

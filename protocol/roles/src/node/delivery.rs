@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_core::bug::OrBug;
 use muster_core::codec::List;
 use muster_core::error::Reject;
 use muster_core::ids::{MemberId, Part, Round};
@@ -107,7 +108,7 @@ impl Delivery {
     pub(super) fn said(&self) -> Option<Delivered> {
         let kept = self.parts.iter().filter(|(part, handed)| self.is_kept(**part, handed));
         let receipts = kept.flat_map(|(_, handed)| handed.receipts.values().cloned()).collect();
-        let receipts = List::new(receipts).ok()?;
+        let receipts = List::new(receipts).or_bug("as many receipts as there are parts and keepers")?;
         Some(Delivered { round: self.round, attempt: self.attempt, receipts })
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::bug::OrBug;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
 use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
@@ -71,10 +71,10 @@ impl Node {
         if self.foreseen == next || !self.in_step || self.leaving.is_some() {
             return;
         }
-        let Some(view) = self.ledger.foreseen() else { return };
-        self.foreseen = next;
-        if let Some(slot) = view.slot_of(&self.me()) {
-            self.effects.push_back(NodeEffect::Foresee(Box::new(view), slot));
+        if let Some(view) = self.ledger.foreseen() {
+            self.foreseen = next;
+            let slot = view.slot_of(&self.me());
+            self.effects.extend(slot.map(|slot| NodeEffect::Foresee(Box::new(view), slot)));
         }
     }
 
@@ -111,6 +111,7 @@ impl Node {
 
     pub(super) fn brought(&mut self, parcel: &Parcel, receipt: Option<Signed<Receipt>>) {
         let name = (parcel.round, parcel.attempt);
+        // Its round is over by now: what nobody reports any more was dropped.
         let Some(delivery) = self.deliveries.get_mut(&name) else { return };
         let relayed = delivery.brought(parcel, receipt);
         self.effects.extend(relayed.map(NodeEffect::Bring));
@@ -125,7 +126,9 @@ impl Node {
             return;
         }
         let delivered = self.deliveries.remove(&name).and_then(|delivery| delivery.said());
-        let Some(delivered) = delivered else { return };
+        let Some(delivered) = delivered.or_bug("receipts of all parts of a delivery that is over") else {
+            return;
+        };
         match self.echoes.get_mut(&round) {
             Some(waiting) => waiting.push(delivered),
             None => self.say_delivered(delivered),
@@ -142,6 +145,7 @@ impl Node {
         if digests.is_empty() {
             tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
         }
+        // A part may be reduced when its round is forgotten already: nobody waits for it then.
         let Some(freeze) = self.ledger.round(round).and_then(RoundView::freeze_digest) else { return };
         let results: Vec<Request> = digests
             .iter()
@@ -164,7 +168,7 @@ impl Node {
     /// AUDIT-2: the table of a round that was just frozen is written down, so that a restart does not make this member silent
     /// about it. Not with a tolerance, where rows hang on the request.
     pub(super) fn tabulate(&mut self, round: Round) {
-        if self.ledger.manifest().profile == Profile::Exact {
+        if self.ledger.manifest().profile.has_one_table() {
             self.effects.push_back(NodeEffect::Tabulate(round));
         }
     }
@@ -195,7 +199,9 @@ impl Node {
 
     /// AUDIT-2: seals the table that was asked for.
     pub(super) fn seal_table(&mut self, signed: &Signed<AuditRequest>, root: Digest, rows: Rows) {
-        let Ok(request) = signed.verify(self.ledger.run()) else { return };
+        let request =
+            signed.verify(self.ledger.run()).or_bug("a request that was checked before its rows were made");
+        let Some(request) = request else { return };
         let table = self.tables.seal(&self.identity, signed, &request, root, rows);
         self.say([Request::Notice(Notice::Table(table))]);
         // The results may have been read before the table was sealed again.
@@ -205,20 +211,23 @@ impl Node {
 
     /// The steward has answered, or refused.
     pub(super) fn told(&mut self, request: Request, answer: Option<Response>) {
-        match request {
-            Request::Commit(commit) => self.pledges.committed(&self.ledger, &commit, answer),
-            Request::Delivered(delivered) => self.pledges.delivered(&self.ledger, &delivered, answer),
-            Request::Notice(Notice::Echo(echo)) => {
-                if let Ok(echo) = echo.verify(self.ledger.run()) {
-                    self.echoed(echo.round);
-                }
+        match (request, answer) {
+            (Request::Commit(commit), Some(Response::Committed(receipt))) => {
+                self.pledges.committed(&self.ledger, &commit, receipt);
+            }
+            (Request::Delivered(delivered), Some(Response::Delivered(receipt))) => {
+                self.pledges.delivered(&self.ledger, &delivered, receipt);
+            }
+            (Request::Notice(Notice::Echo(echo)), _) => {
+                let own = echo.verify(self.ledger.run()).or_bug("an echo that this member has signed");
+                own.into_iter().for_each(|echo| self.echoed(echo.round));
             }
             // It is sealed, and read soon.
-            Request::Notice(Notice::Return(_)) if answer.is_some() => self.refused = 0,
-            Request::Notice(Notice::Ready(_)) if answer.is_some() => {}
+            (Request::Notice(Notice::Return(_)), Some(_)) => self.refused = 0,
             // With the next news it is said again.
-            Request::Notice(Notice::Return(_)) => self.not_back(),
-            Request::Notice(Notice::Ready(_)) => self.ready = None,
+            (Request::Notice(Notice::Return(_)), None) => self.not_back(),
+            (Request::Notice(Notice::Ready(_)), None) => self.ready = None,
+            // A steward that refuses, or takes what has no weight (STAND-3), promises nothing.
             _ => {}
         }
     }

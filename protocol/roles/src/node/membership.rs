@@ -1,5 +1,6 @@
 //! How a membership goes on and ends: the Return, the Leave, and the dismissal of a convict.
 
+use muster_core::bug::OrBug;
 use muster_core::ids::Round;
 use muster_core::ledger::{Holding, RoundView, Stage, Standing};
 use muster_core::messages::enrol::{Addresses, Leave, Ready, Return};
@@ -62,14 +63,12 @@ impl Node {
     /// COMMIT-8: a Return that this process did not say, from somewhere else: two machines run with one key, as from a copied
     /// data directory. The one that was there first stops, before they contradict each other.
     fn returned(&mut self, back: &Signed<Return>) {
-        let back = match back.verify(self.ledger.run()) {
-            Ok(back) => back.into_inner(),
-            Err(reject) => return tracing::error!("a bug: a sealed Return is not one: {reject}"),
-        };
+        let back = back.verify(self.ledger.run()).or_bug("a sealed Return that its author has signed");
+        let Some(back) = back else { return };
         // What an earlier process of this machine said was said before this one had read everything.
         let later = self.since.is_some_and(|since| back.height > since);
         if later && back.addresses != self.addresses {
-            self.end(MembershipEnd::Elsewhere(back.addresses));
+            self.end(MembershipEnd::Elsewhere(back.into_inner().addresses));
         }
     }
 
@@ -90,7 +89,7 @@ impl Node {
     /// Says that it is back when the ledger has it away, silent where no round is under way, or at another address.
     pub(super) fn come_back(&mut self) {
         let ledger = &self.ledger;
-        let Some(member) = ledger.member(&self.me()) else { return };
+        let Some(member) = ledger.member(&self.me()).or_bug("a node that is a member") else { return };
         let due = match member.standing {
             Standing::Away => !ledger.is_barred(member.barred),
             Standing::Silent(_) => ledger.stage() == Stage::Gathering,

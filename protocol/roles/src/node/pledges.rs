@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use muster_core::audit::{Judgement, judge_steward};
+use muster_core::bug::OrBug;
 use muster_core::ids::Round;
 use muster_core::ledger::Ledger;
 use muster_core::messages::evidence::{Evidence, Misconduct, OmittedCommit, OmittedDelivery};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
-use muster_core::messages::wire::Response;
 use muster_core::sign::Signed;
 
 /// Receipts of each kind kept at most; the oldest go.
@@ -37,9 +37,13 @@ pub(super) struct Broken {
 }
 
 impl Pledges {
-    /// Takes the answer to a commitment. What is no receipt of it is worth nothing, and is told.
-    pub(super) fn committed(&mut self, ledger: &Ledger, commit: &Signed<Commit>, answer: Option<Response>) {
-        let Some(Response::Committed(receipt)) = answer else { return };
+    /// Takes what should be the receipt for a commitment. One that is not is worth nothing, and is told.
+    pub(super) fn committed(
+        &mut self,
+        ledger: &Ledger,
+        commit: &Signed<Commit>,
+        receipt: Signed<CommitReceipt>,
+    ) {
         let said = receipt.verify(ledger.run()).ok();
         let fits =
             said.filter(|said| said.author() == ledger.manifest().steward && said.commit == commit.digest());
@@ -53,16 +57,15 @@ impl Pledges {
         }
     }
 
-    /// Takes the answer to a delivery.
+    /// Likewise for a delivery.
     pub(super) fn delivered(
         &mut self,
         ledger: &Ledger,
         delivered: &Signed<Delivered>,
-        answer: Option<Response>,
+        receipt: Signed<DeliveryReceipt>,
     ) {
-        let Some(Response::Delivered(receipt)) = answer else { return };
         let said = receipt.verify(ledger.run()).ok();
-        let own = delivered.verify(ledger.run()).ok();
+        let own = delivered.verify(ledger.run()).or_bug("a delivery that this member has signed");
         let fits = said.zip(own).filter(|(said, own)| {
             said.author() == ledger.manifest().steward
                 && said.delivered == delivered.digest()

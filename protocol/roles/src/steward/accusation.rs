@@ -3,7 +3,6 @@
 use muster_core::audit::Claim;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::ledger::Ledger;
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Finding, FindingKind};
 use muster_core::messages::evidence::{Equivocation, Evidence, TwoResults};
 use muster_core::messages::record::Body;
@@ -78,7 +77,7 @@ pub(super) fn two_results(
 /// Whether something may have to be fetched to decide evidence. In `exact` what a verifier says of leaves, drawn ones or
 /// all of them, is decided without its integers, and an acquittal mostly is.
 pub(super) fn fetches(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> bool {
-    let exact = ledger.manifest().profile == Profile::Exact;
+    let exact = ledger.manifest().profile.leaves_stand_for_integers();
     let view = ledger.round(claim.round);
     let frozen = view
         .is_some_and(|view| view.slot_of(&claim.subject).is_some_and(|slot| view.commitment(slot).is_some()));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::messages::round::{Delivered, DeliveryReceipt};
@@ -66,9 +67,8 @@ impl Steward {
 
     /// The receipts of a delivery were checked.
     pub(super) fn delivery_checked(&mut self, question: Question, shown: Result<ShownDelivery, Reject>) {
-        let Some(signed) = self.deliveries.checking.remove(&question) else {
-            return tracing::error!("a bug: a delivery was checked that nobody asked about");
-        };
+        let signed = self.deliveries.checking.remove(&question).or_bug("a delivery that is being checked");
+        let Some(signed) = signed else { return };
         let answer = shown.and_then(|shown| self.take_delivery(signed, &shown));
         let answer = answer.unwrap_or_else(|reject| Response::refused(&reject.to_string()));
         self.effects.push_back(StewardEffect::Answer(question, answer));

@@ -5,6 +5,7 @@ mod counted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::bug::OrBug;
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
@@ -13,7 +14,6 @@ use muster_core::messages::wire::Notice;
 use caution::{Caution, Lasting};
 pub use counted::{Counted, OwedPart, PartName};
 
-use super::hearing::is_exact;
 use super::{Bulletin, Steward, StewardEffect};
 
 /// Tries to fetch what is owed.
@@ -197,7 +197,7 @@ impl Steward {
     /// remembered, and has what verifiers lack (TOL-12).
     pub(super) fn exhibit_wanted(&mut self) {
         let ledger = self.conductor.ledger();
-        let exact = is_exact(ledger.manifest().profile);
+        let exact = ledger.manifest().profile.is_replayable();
         let mut owed: BTreeMap<(Round, MemberId), Purpose> = BTreeMap::new();
         let mut owe = |name, purpose: Purpose| {
             let known = owed.entry(name).or_insert(purpose);
@@ -233,7 +233,8 @@ impl Steward {
 
     /// The parts that count a contribution and have a result.
     fn counting(&self, owed: OwedContribution) -> PartBlocks {
-        let Some(view) = self.ledger().round(owed.round) else { return Vec::new() };
+        let view = self.ledger().round(owed.round).or_bug("a round in which a convict counts");
+        let Some(view) = view else { return Vec::new() };
         let parts = Counted::of(self.ledger(), view, &owed.member).parts.into_iter();
         parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
     }
@@ -331,7 +332,7 @@ impl Steward {
     /// AUDIT-24: the parts of rounds up to this one that count members of whom an audit lasts: their bans may come later.
     fn cautious_parts(&mut self, newest: Round) -> Vec<OwedPart> {
         let ledger = self.conductor.ledger();
-        if !is_exact(ledger.manifest().profile) {
+        if !ledger.manifest().profile.is_replayable() {
             return Vec::new();
         }
         let lasting = Lasting::of(ledger, self.docket.open_cases(ledger));
@@ -353,8 +354,9 @@ impl Steward {
             self.effects.push_back(StewardEffect::DropParts(dropped));
         }
         let kept = self.ledger().manifest().retention.contributions.max(1);
-        let Some(next) = self.ledger().next_round().0.checked_sub(kept) else { return };
-        let parts = self.cautious_parts(Round(next));
+        // The first Outcomes make no round forgotten.
+        let next = self.ledger().next_round().0.checked_sub(kept).map(Round);
+        let parts = next.map_or_else(Vec::new, |next| self.cautious_parts(next));
         if !parts.is_empty() {
             let names = parts.iter().map(|(round, part, _)| (*round, *part));
             self.justice.exhibits.writing.extend(names);

@@ -5,8 +5,8 @@
 //! all leaves decide (DUTY-10).
 
 use muster_core::audit::Judgement;
+use muster_core::bug::OrBug;
 use muster_core::ids::RunId;
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Finding, FindingKind};
 use muster_core::messages::evidence::{Evidence, FalseVerdict, Total, Transcript};
 use muster_core::messages::record::Record;
@@ -158,7 +158,9 @@ impl<B: Bench> Hearing<'_, B> {
 
     /// The member by all of its leaves, where these convict it: a verdict may be true for another reason than it gives.
     fn member_or(&mut self, transcript: &Transcript, otherwise: Ruling) -> Result<Ruling, B::Failure> {
-        let Ok(request) = transcript.request.verify(self.matter.run) else { return Ok(otherwise) };
+        let request =
+            transcript.request.verify(self.matter.run).or_bug("a transcript that was checked before");
+        let Some(request) = request else { return Ok(otherwise) };
         // All leaves first: they need nothing that a member can withhold.
         let total = Total { freeze: transcript.freeze.clone(), culprit: request.target };
         let ruling = self.ruling(Evidence::Total(total))?;
@@ -197,9 +199,4 @@ impl<B: Bench> Hearing<'_, B> {
             self.withheld = !self.bench.bring(Patience::Soon);
         }
     }
-}
-
-/// Whether leaves have one result on every machine.
-pub(super) fn is_exact(profile: Profile) -> bool {
-    profile == Profile::Exact
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::bug::OrBug;
 use muster_core::coins::majority;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{FindingKind, Jury, Opinion};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body};
@@ -72,7 +72,7 @@ impl Steward {
     /// DUTY-11: bans at once what messages and equalities decide, and asks the jurors about the rest.
     pub(super) fn convict_or_charge(&mut self, found: Conviction, evidence: &Evidence) {
         let ledger = self.ledger();
-        if ledger.manifest().profile == Profile::Exact || !found.finding.needs_jury() {
+        if !ledger.manifest().profile.needs_jury() || !found.finding.needs_jury() {
             return self.convict(&found, Jury::default());
         }
         tracing::info!("{} is charged before the jurors of the case: {}", found.culprit, found.detail);
@@ -127,9 +127,8 @@ impl Steward {
         let decided: Vec<(Digest, Decision)> = decided.collect();
         let mut convicted = BTreeSet::new();
         for (name, decision) in decided {
-            let Some(found) = self.justice.trials.get(&name).map(|trial| trial.found.clone()) else {
-                continue;
-            };
+            let trial = self.justice.trials.get(&name).or_bug("a trial that was just decided");
+            let Some(found) = trial.map(|trial| trial.found.clone()) else { continue };
             match decision {
                 // Several cases against one member may be ripe: it is banned once.
                 Decision::Guilty(words) if convicted.insert(found.culprit) => {

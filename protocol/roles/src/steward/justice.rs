@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 
 use muster_core::audit::docket::Docket;
 use muster_core::audit::{Claim, Judgement, check_reduction, check_steps, claim};
+use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::round::PartResult;
+use muster_core::sign::Signed;
 
 use super::accusation::{Allegation, fetches};
 use super::exhibits::Exhibits;
-use super::hearing::{Matter, Ruling, is_exact};
+use super::hearing::{Matter, Ruling};
 use super::jury::{Conviction, Trial};
 use super::past::Retro;
 use super::queue::{Ground, Heard, PendingAccusation, Queue, is_anybodys};
@@ -104,7 +106,8 @@ impl Steward {
             return Ok(());
         }
         // AUDIT-25: what all leaves give is signed, so that false words cost their author; then it is examined anyway.
-        if let (Evidence::Total(_), Profile::Exact) = (&evidence, ledger.manifest().profile)
+        if matches!(evidence, Evidence::Total(_))
+            && ledger.manifest().profile.leaves_stand_for_integers()
             && accuser != self.identity.id()
         {
             let signed = self.docket.has_charged(&accuser, claim.round, &claim.culprit);
@@ -113,8 +116,10 @@ impl Steward {
         }
         let own = accuser == self.identity.id();
         // DUTY-10: a verifier that signs its steps anew would otherwise have one audit examined again and again.
-        require_posted(&self.docket, ledger, &evidence, own)?;
-        require_drawn(&self.docket, ledger, &evidence, &accuser, own)?;
+        if !own {
+            require_posted(&self.docket, ledger, &evidence)?;
+            require_drawn(&self.docket, ledger, &evidence, &accuser)?;
+        }
         let fetches = fetches(ledger, &evidence, &claim);
         let (round, subject, of_leaves) = (claim.round, claim.subject, evidence.is_of_leaves());
         let accusation = Allegation { evidence, digest, accuser, claim, owed: false, tries: 0 };
@@ -157,15 +162,17 @@ impl Steward {
 
     /// Begins to examine whatever there is room for.
     fn examine_next(&mut self) {
-        loop {
-            let ledger = self.conductor.ledger();
-            let banned = |member: &MemberId| ledger.is_banned(member);
-            let Some(next) = self.justice.queue.next(self.now, &banned) else { return };
+        while let Some(next) = self.next_case() {
             let PendingAccusation { ground, digest, accuser, claim, tries, .. } = next;
             let owed = matches!(ground, Ground::Owed(_));
             let (Ground::Evidence(evidence) | Ground::Owed(evidence)) = ground;
             self.examine(Allegation { evidence: *evidence, digest, accuser, claim, owed, tries });
         }
+    }
+
+    fn next_case(&mut self) -> Option<PendingAccusation> {
+        let ledger = self.conductor.ledger();
+        self.justice.queue.next(self.now, &|member| ledger.is_banned(member))
     }
 
     fn examine(&mut self, accusation: Allegation) {
@@ -180,7 +187,7 @@ impl Steward {
         Matter {
             evidence: accusation.evidence.clone(),
             run: ledger.run(),
-            exact: is_exact(ledger.manifest().profile),
+            exact: ledger.manifest().profile.leaves_stand_for_integers(),
             admit: verifier.and_then(|verifier| ledger.member(&verifier)?.admitted.clone()),
             withheld: self.justice.queue.has_withheld(&accusation.claim.subject, accusation.claim.round),
             expelled: ledger.is_banned(&accusation.claim.subject),
@@ -207,8 +214,11 @@ impl Steward {
     pub(super) fn decided(&mut self, accusation: &Allegation, ruling: Ruling) {
         let subject = accusation.claim.subject;
         let Ruling { evidence, judgement, q, .. } = ruling;
-        let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
-            return self.dismissed(accusation, judgement);
+        let (culprit, round, finding, detail) = match judgement {
+            Judgement::Guilty { culprit, round, finding, detail } => (culprit, round, finding, detail),
+            Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why) => {
+                return self.dismissed(accusation, why);
+            }
         };
         if self.ledger().member(&culprit).is_none_or(|member| member.standing == Standing::Banned) {
             return;
@@ -231,11 +241,7 @@ impl Steward {
     }
 
     /// An accusation came to nothing so far; of one that could not be decided that is said once.
-    fn dismissed(&mut self, accusation: &Allegation, judgement: Judgement) {
-        let (Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why)) = judgement
-        else {
-            return;
-        };
+    fn dismissed(&mut self, accusation: &Allegation, why: String) {
         if accusation.tries == 0 {
             let (accuser, culprit) = (accusation.accuser, accusation.claim.culprit);
             self.tell(Bulletin::Dismissed { accuser, culprit, why });
@@ -265,7 +271,10 @@ impl Steward {
     /// Owes what a verifier has found a hearing.
     pub(super) fn owe_hearing(&mut self, accuser: MemberId, evidence: Evidence) {
         let ledger = self.conductor.ledger();
-        let Ok(claim) = claim(ledger.manifest(), &evidence) else { return };
+        let Some(claim) = claim(ledger.manifest(), &evidence).or_bug("what was found says whom it is about")
+        else {
+            return;
+        };
         let fetches = fetches(ledger, &evidence, &claim);
         self.justice.exhibits.suspect(claim.round, claim.subject);
         let digest = evidence.digest();
@@ -275,17 +284,20 @@ impl Steward {
 
     /// AUDIT-23: where two have signed a wrong part, the conviction of one has the other examined by the same records.
     pub(super) fn examine_second(&mut self, evidence: &Evidence) {
-        let Evidence::Aggregation(part) = evidence else { return };
-        let Ok(result) = part.result.verify(self.ledger().run()) else { return };
-        let Some(view) = self.ledger().round(result.round) else { return };
-        let others =
-            view.signed_results_of(result.part).filter(|other| other.claimed_signer() != result.author());
-        let others: Vec<Evidence> = others
-            .map(|other| Evidence::Aggregation(Reduction { result: other.clone(), ..part.clone() }))
-            .collect();
-        for evidence in others {
+        for evidence in self.of_other_signers(evidence).into_iter().flatten() {
             let _ = self.accuse(self.identity.id(), evidence);
         }
+    }
+
+    /// The same evidence about the others that have signed the same part; none where it is about no part, or its round is
+    /// forgotten, so that nobody can be examined for it.
+    fn of_other_signers(&self, evidence: &Evidence) -> Option<Vec<Evidence>> {
+        let Evidence::Aggregation(part) = evidence else { return None };
+        let result = part.result.verify(self.ledger().run()).or_bug("a result that was judged")?;
+        let signed = self.ledger().round(result.round)?.signed_results_of(result.part);
+        let others = signed.filter(|other| other.claimed_signer() != result.author());
+        let evidence = |other: &Signed<PartResult>| Reduction { result: other.clone(), ..part.clone() };
+        Some(others.map(|other| Evidence::Aggregation(evidence(other))).collect())
     }
 
     /// AUDIT-26: the run ends when no case is open.
@@ -296,7 +308,7 @@ impl Steward {
         if open || self.justice.closing || self.conductor.proposes() {
             return;
         }
-        let exact = ledger.manifest().profile == Profile::Exact;
+        let exact = ledger.manifest().profile.is_replayable();
         let (now, patience) = (self.now, u64::from(ledger.manifest().timers.final_audit));
         let overdue = self.conductor.overdue();
         // Counted from the first turn that sees it: otherwise each turn would begin the wait anew.
@@ -334,8 +346,9 @@ impl Steward {
 
 /// A transcript is that of the board, and its verifier came by the sealed admission: the same words signed anew, or beside
 /// another record, are no new evidence.
-fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence, own: bool) -> Result<(), Reject> {
-    let Some(transcript) = evidence.transcript().filter(|_| !own) else { return Ok(()) };
+fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence) -> Result<(), Reject> {
+    // What rests on no audit was never posted.
+    let Some(transcript) = evidence.transcript() else { return Ok(()) };
     let posted = docket.transcript(ledger, &transcript.request.digest());
     let mut fits = posted.as_ref() == Some(transcript);
     if let Evidence::Verdict(verdict) = evidence {
@@ -353,12 +366,12 @@ fn require_drawn(
     ledger: &Ledger,
     evidence: &Evidence,
     accuser: &MemberId,
-    own: bool,
 ) -> Result<(), Reject> {
+    // Only blocks of parts are drawn.
     let Evidence::Aggregation(part) = evidence else { return Ok(()) };
     let result = part.result.verify(ledger.run())?;
     // Without the round nothing is examined either.
-    let Some(view) = ledger.round(result.round).filter(|_| !own) else { return Ok(()) };
+    let Some(view) = ledger.round(result.round) else { return Ok(()) };
     let shown = Reject::Stale("a drawn block is looked at by a coin that was shown");
     let coin = docket.shown_coin(result.round, accuser).ok_or(shown)?;
     let drawn = view.drawn_blocks(accuser, coin, ledger.manifest().audit.blocks_ppm);
@@ -398,10 +411,12 @@ fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result
     if let (Evidence::Aggregation(part), Some(view)) = (evidence, ledger.round(claim.round)) {
         return check_reduction(ledger.manifest(), part, view);
     }
+    // What messages decide needs no round, and of leaves nothing is judged once theirs is forgotten.
     let Some(view) = ledger.round(claim.round).filter(|_| evidence.is_of_leaves()) else { return Ok(()) };
     if view.results().is_none() {
         return Err(Reject::Stale("leaves are judged once their round is over"));
     }
+    // All leaves are for anybody to recompute.
     let Some(transcript) = evidence.transcript() else { return Ok(()) };
     // AUDIT-12: otherwise whoever has coins could audit, and accuse, a member of its choice.
     let (slot, verifier) = (view.slot_of(&claim.subject), transcript.verdict.claimed_signer());
@@ -417,6 +432,7 @@ mod tests {
 
     use muster_core::codec::List;
     use muster_core::ids::{RunId, Slot};
+    use muster_core::manifest::Profile;
     use muster_core::manifest::fixture::tiny;
     use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret};
     use muster_core::messages::evidence::{Equivocation, Total};

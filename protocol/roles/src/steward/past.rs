@@ -6,7 +6,6 @@ use muster_core::ledger::{RoundView, Stage};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 
-use super::hearing::is_exact;
 use super::{Bulletin, Steward, StewardEffect};
 
 /// What is known of one convict.
@@ -102,18 +101,16 @@ impl Steward {
 
     /// Goes on with what follows from convictions.
     pub(super) fn pursue_past(&mut self) {
-        let members: Vec<MemberId> = self.justice.retros.keys().copied().collect();
-        for member in members {
-            let Some(Retro::Waiting(ban, since)) = self.justice.retros.get(&member) else { continue };
-            // Until then the convict has a seat, and may contribute once more.
-            if !self.is_out(ban) {
-                continue;
-            }
-            let (ban, since) = (ban.clone(), since.unwrap_or(self.now));
+        // Until it is out a convict has a seat, and may contribute once more.
+        let waiting = self.justice.retros.values().filter_map(|retro| match retro {
+            Retro::Waiting(ban, since) if self.is_out(ban) => Some((ban.clone(), since.unwrap_or(self.now))),
+            _ => None,
+        });
+        for (ban, since) in waiting.collect::<Vec<_>>() {
             if self.is_complete(&ban.culprit, since) {
                 self.measure(ban);
             } else {
-                self.justice.retros.insert(member, Retro::Waiting(ban, Some(since)));
+                self.justice.retros.insert(ban.culprit, Retro::Waiting(ban, Some(since)));
             }
         }
         if self.justice.retros.values().any(|retro| matches!(retro, Retro::Beyond(..))) {
@@ -158,7 +155,7 @@ impl Steward {
     /// With a tolerance the convict has to show its integers, for `audit` at most.
     fn is_complete(&self, culprit: &MemberId, since: u64) -> bool {
         let manifest = self.ledger().manifest();
-        let exact = is_exact(manifest.profile);
+        let exact = manifest.profile.leaves_stand_for_integers();
         let over = self.now >= since.saturating_add(manifest.timers.audit.into());
         exact || over || self.justice.exhibits.are_complete(culprit, exact)
     }

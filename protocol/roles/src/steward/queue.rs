@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use muster_core::audit::Claim;
+use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::messages::evidence::Evidence;
@@ -207,7 +208,7 @@ impl Queue {
 
     /// A case was examined. What could not be decided is examined again by itself.
     pub(super) fn heard(&mut self, now: u64, culprit: &MemberId, how: Heard) {
-        let Some(mut case) = self.hearing.remove(culprit) else { return };
+        let Some(mut case) = self.hearing.remove(culprit).or_bug("a case before the court") else { return };
         match how {
             Heard::Founded => {}
             Heard::Unfounded => {

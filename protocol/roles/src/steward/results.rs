@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 
 use muster_core::audit::{Claim, Judgement};
+use muster_core::bug;
+use muster_core::bug::OrBug;
 use muster_core::ids::Height;
 use muster_core::ledger::Standing;
 use muster_core::messages::evidence::Evidence;
@@ -46,8 +48,12 @@ impl Steward {
     /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
     /// inputs are unavailable.
     pub(super) fn inspected(&mut self, accusation: &Allegation, judgement: Judgement) {
-        let Evidence::Aggregation(part) = &accusation.evidence else { return };
-        let Ok(result) = part.result.verify(self.ledger().run()) else { return };
+        let Evidence::Aggregation(part) = &accusation.evidence else {
+            bug!("a part that was reduced again; found: {:?}", accusation.claim);
+            return;
+        };
+        let result = part.result.verify(self.ledger().run()).or_bug("a result that was checked before");
+        let Some(result) = result else { return };
         let right = matches!(judgement, Judgement::NotGuilty(_));
         match judgement {
             Judgement::Guilty { .. } => {

@@ -20,16 +20,17 @@ use std::sync::Arc;
 
 use muster_core::audit::Judgement;
 use muster_core::audit::roster::Counts;
+use muster_core::bug;
 use muster_core::coins::Coin;
 use muster_core::ids::{Digest, Round, RunId, Slot};
 use muster_core::ledger::{Event, Ledger, RoundView};
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{Finding, FindingKind, Recomputation};
 use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use case::{Case, Phase};
 pub use case::{Source, Subject};
@@ -176,7 +177,9 @@ impl Audits {
                 Event::Sealed(record) => self.record(ledger, &record.body),
                 Event::Notice(notice) => {
                     self.notice(ledger, notice);
-                    self.charged(ledger, notice);
+                    if let Notice::Charge(evidence) = &**notice {
+                        self.charged(ledger, evidence);
+                    }
                 }
                 Event::Applied(..) => {}
             }
@@ -288,23 +291,30 @@ impl Audits {
             _ => {}
         }
         self.alternates = true;
-        let key = work.subject.key();
-        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
-        match (&work.kind, done) {
+        let worked =
+            self.with_case(work.subject.key(), |audits, case| audits.advance(case, &work.kind, done));
+        // The round may have been forgotten meanwhile, and its cases with it.
+        worked.unwrap_or(Ok(()))
+    }
+
+    /// Takes in what came of the work on a case of its own.
+    fn advance(&mut self, case: &mut Case, kind: &WorkKind, done: Done) -> Result<(), Stop> {
+        match (kind, done) {
             (WorkKind::Leaves(drawn), Done::Leaves(results)) => {
                 // With its seal: meanwhile a steward that was restarted may have had another table sealed.
                 case.recomputed = Some((drawn.seal, results));
-                self.seal_results(key);
+                self.seal_results(case);
             }
             (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => {
-                self.conclude(key, Some(q), false)?
+                self.conclude(case, Some(q), false)?
             }
-            (WorkKind::Contribution, Done::Withheld) => self.conclude(key, None, false)?,
-            (WorkKind::Everything, Done::Summed(q, right)) => self.summed(key, q, right)?,
-            (WorkKind::Contribution, Done::Summed(q, false)) => self.doubt_total(key, q)?,
-            (WorkKind::SecondOpinion(..), Done::Opinion(judgement)) => self.decide(key, judgement)?,
+            (WorkKind::Contribution, Done::Withheld) => self.conclude(case, None, false)?,
+            (WorkKind::Everything, Done::Summed(q, right)) => self.summed(case, q, right)?,
+            (WorkKind::Contribution, Done::Summed(q, false)) => self.doubt_total(case, &q)?,
+            (WorkKind::SecondOpinion(..), Done::Opinion(judgement)) => self.decide(case, judgement)?,
             (kind, Done::Missing(what)) => {
-                warn!("round {}: the audit of {} stays undecided: {what}", key.0, case.subject.author);
+                let (round, author) = (case.subject.commit.round, case.subject.author);
+                warn!("round {round}: the audit of {author} stays undecided: {what}");
                 // Its author may answer yet, and then it is this verifier's turn.
                 if !matches!(kind, WorkKind::Everything) {
                     case.phase = Phase::Over { passed: false };
@@ -312,26 +322,28 @@ impl Audits {
                 case.distrusted = false;
                 self.tally.undecided += 1;
             }
-            (kind, done) => debug!("an answer that fits no question: {kind:?}, {done:?}"),
+            (kind, done) => bug!("an answer that fits its question {kind:?}; found: {done:?}"),
         }
         Ok(())
     }
 
     /// All leaves of a contribution were recomputed: that they are right is said where it stands for a verdict (AUDIT-25),
     /// that they are not after a second opinion.
-    fn summed(&mut self, key: Key, q: Vec<i32>, right: bool) -> Result<(), Stop> {
+    fn summed(&mut self, case: &mut Case, q: Vec<i32>, right: bool) -> Result<(), Stop> {
         let found = if right { Finding::Pass } else { Finding::Guilty(FindingKind::TotalMismatch) };
         // Not said yet: a second code path must find the same before anybody is accused (AUDIT-25).
         if self.conduct.says(found) != Finding::Pass {
-            return self.doubt_total(key, q);
+            return self.doubt_total(case, &q);
         }
-        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         case.distrusted = false;
-        info!("round {}: all leaves of {} were recomputed and are right", key.0, case.subject.author);
-        if self.manifest.profile == Profile::Exact && matches!(case.phase, Phase::Opened(_)) {
-            return self.conclude(key, Some(q), true);
+        let (round, author) = (case.subject.commit.round, case.subject.author);
+        info!("round {round}: all leaves of {author} were recomputed and are right");
+        if self.manifest.profile.leaves_stand_for_integers() && matches!(case.phase, Phase::Opened(_)) {
+            return self.conclude(case, Some(q), true);
         }
-        if self.manifest.profile == Profile::Exact && !matches!(case.phase, Phase::Over { passed: true }) {
+        if self.manifest.profile.leaves_stand_for_integers()
+            && !matches!(case.phase, Phase::Over { passed: true })
+        {
             let said = recomputation(&case.subject, Finding::Pass);
             case.phase = Phase::Over { passed: true };
             case.owed = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
@@ -342,6 +354,7 @@ impl Audits {
     }
 
     fn forget(&mut self, ledger: &Ledger) {
+        // Before the first round there is nothing to forget.
         let Some(oldest) = ledger.rounds().next().map(RoundView::round) else { return };
         let kept = self.cases.split_off(&(oldest, Slot(0)));
         for (key, case) in std::mem::replace(&mut self.cases, kept) {

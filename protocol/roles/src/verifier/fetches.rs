@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_core::bug::OrBug;
 use muster_core::ids::{MemberId, Part};
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Evidence;
@@ -55,9 +56,13 @@ impl Fetches {
 
     /// Takes the integers of a contribution, or that they are unavailable.
     pub(super) fn end(&mut self, key: Key, found: Found, profile: Profile) {
-        let Some(subject) = self.running.remove(&key) else { return };
+        let Some(subject) = self.running.remove(&key).or_bug("a contribution that is being fetched") else {
+            return;
+        };
         // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).
-        if let (Err(lacking), Profile::Exact) = (&found, profile) {
+        if let Err(lacking) = &found
+            && profile.leaves_stand_for_integers()
+        {
             let sources = subject.sources.iter().filter(|source| lacking.contains(&source.part));
             for charged in sources.flat_map(|source| source.charged(&subject.author)) {
                 let before = self.withheld.get(charged).copied();
@@ -92,7 +97,7 @@ pub(super) fn wants(work: &Work, profile: Profile) -> bool {
         WorkKind::Contribution | WorkKind::Opinion(_) => true,
         WorkKind::Recheck(evidence) => !matches!(**evidence, Evidence::Recomputation(_)),
         // Where leaves need not be equal, a total is compared by its integers.
-        WorkKind::SecondOpinion(_, None) | WorkKind::Everything => profile != Profile::Exact,
+        WorkKind::SecondOpinion(_, None) | WorkKind::Everything => !profile.leaves_stand_for_integers(),
         // Nor may a second path have others than the first one had.
         WorkKind::SecondOpinion(_, Some(_)) | WorkKind::SecondRecheck(..) | WorkKind::Leaves(..) => false,
     }

@@ -79,9 +79,14 @@ impl Verifier {
 
     /// Keeps what bans rest on, beside what it accuses itself of; ends when it was expelled.
     fn keep_evidence(&mut self, events: &[Event]) {
-        for event in events {
-            let Event::Sealed(record) = event else { continue };
-            let Body::Ban(ban) = &record.body else { continue };
+        let bans = events.iter().filter_map(|event| match event {
+            Event::Sealed(record) => match &record.body {
+                Body::Ban(ban) => Some(ban),
+                _ => None,
+            },
+            Event::Notice(_) | Event::Applied(..) => None,
+        });
+        for ban in bans {
             let ban = Box::new(ban.clone());
             if ban.culprit == self.me {
                 return self.halt(HaltCause::Banned(Some(ban)));
@@ -93,6 +98,7 @@ impl Verifier {
     /// Says that it is back when the ledger has it away; ends when it was expelled.
     fn stand(&mut self, news: &LedgerUpdate<'_>) {
         let ledger = news.ledger;
+        // Its admission may be among the news that are still to be read.
         let Some(member) = ledger.member(&self.me).filter(|_| !self.over) else { return };
         if member.standing == Standing::Banned {
             return self.halt(HaltCause::Banned(None));

@@ -4,7 +4,6 @@ use super::Docket;
 use crate::audit::claim;
 use crate::ids::{Digest, MemberId, Round};
 use crate::ledger::Ledger;
-use crate::manifest::Profile;
 use crate::messages::evidence::{Evidence, FalseRecomputation, FalseVerdict, Total};
 
 /// What a verifier's finding against a member rests on.
@@ -21,7 +20,7 @@ impl Docket {
     /// tolerance, jurors that say nothing would hold up everybody: there no round waits for them.
     pub(super) fn is_charged(&self, ledger: &Ledger, round: Round, target: &MemberId) -> bool {
         let open = !ledger.is_banned(target) && self.chargers(ledger, round, target).next().is_some();
-        open && ledger.manifest().profile == Profile::Exact
+        open && !ledger.manifest().profile.needs_jury()
     }
 
     /// Verifiers that find a contribution guilty, and are not banned for it.

@@ -9,7 +9,6 @@ use crate::coins::{draw, drawn_leaves};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Slot};
 use crate::ledger::{Ledger, Standing};
-use crate::manifest::Profile;
 use crate::messages::audit::{
     AuditRequest, Duty, Finding, FindingKind, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal,
     Verdict, Withheld,
@@ -172,7 +171,10 @@ impl Docket {
         require(withheld.author() == case.request().author(), "the verifier that asked says what it lacks")?;
         let open = matches!(case.reached, Reached::Opening(_));
         require(open, "integers are asked for once the table is open")?;
-        require(ledger.manifest().profile != Profile::Exact, "in exact all leaves stand for the integers")?;
+        require(
+            !ledger.manifest().profile.leaves_stand_for_integers(),
+            "in exact all leaves stand for the integers",
+        )?;
         let again = !case.lacking && case.complaints < WITHHELD;
         require(again, "a verifier says a few times at most what it lacks")?;
         case.lacking = true;

@@ -5,7 +5,7 @@ use crate::codec::{List, Text};
 use crate::ids::Digest;
 use crate::manifest::fixture;
 use crate::manifest::{
-    Aggregation, Audit, CommittedFile, Listed, Method, Optimiser, Retention, Rule, Schedule, Timers,
+    Aggregation, Audit, CommittedFile, Listed, Method, Optimiser, Profile, Retention, Rule, Schedule, Timers,
     TokeniserFile, Training,
 };
 

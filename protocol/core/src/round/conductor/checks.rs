@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::mark::Mark;
 use super::{Conductor, Output};
+use crate::bug::OrBug;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use crate::ledger::{RoundView, Stage};
@@ -114,7 +115,8 @@ impl Conductor {
 
     /// These members have let the round wait in vain.
     fn mark(&mut self, members: Vec<MemberId>) {
-        let Some(round) = self.ledger.current().map(RoundView::round) else { return };
+        let Some(view) = self.ledger.current().or_bug("an open round") else { return };
+        let round = view.round();
         self.marks.retain(|_, mark| mark.left(round) > 0);
         // Once a round, however often it waits there.
         let fresh = |member: &MemberId| self.marks.get(member).is_none_or(|mark| mark.round != round);
@@ -229,7 +231,7 @@ impl Conductor {
 
     /// Contributors with an open channel that have not yet checked every result, of those that `such` names.
     fn unheard(&self, such: impl Fn(&RoundView, Slot, &MemberId) -> bool) -> Vec<MemberId> {
-        let Some(view) = self.ledger.current() else { return Vec::new() };
+        let Some(view) = self.ledger.current().or_bug("an open round") else { return Vec::new() };
         let has_checked = |slot: Slot| {
             let mut parts = self.gathered.results.keys().filter(|(part, _)| view.computes_on(slot, *part));
             parts.all(|(part, _)| self.has_checked(slot, *part))
@@ -243,7 +245,7 @@ impl Conductor {
     /// ROUND-31: parts whose result was not reduced again, and that contributors with half of the weight or more have not
     /// checked, or object to.
     fn parts_unapproved(&self) -> Vec<Part> {
-        let Some(view) = self.ledger.current() else { return Vec::new() };
+        let Some(view) = self.ledger.current().or_bug("an open round") else { return Vec::new() };
         let is_unapproved = |part: &Part| {
             let author = self.said(view, *part).next().map(|(author, _)| author);
             let open = author.is_some_and(|author| !self.gathered.upheld.contains(&(*part, author)));
@@ -307,9 +309,11 @@ impl Conductor {
 
     /// Who counts in a part, each with its weight (AGG-1).
     fn weights_in(&self, view: &RoundView, part: Part) -> Option<Vec<(Slot, u64)>> {
-        let slots: Vec<Slot> = view.inputs().get(part.index())?.slots().collect();
+        let inputs = view.inputs().get(part.index()).or_bug("sealed inputs of a part that has a result")?;
+        let slots: Vec<Slot> = inputs.slots().collect();
         let commitments: Option<Vec<_>> = slots.iter().map(|slot| view.commitment(*slot)).collect();
-        Some(slots.into_iter().zip(weights(self.ledger.manifest(), &commitments?)).collect())
+        let commitments = commitments.or_bug("a frozen contribution of each slot that counts")?;
+        Some(slots.into_iter().zip(weights(self.ledger.manifest(), &commitments)).collect())
     }
 }
 

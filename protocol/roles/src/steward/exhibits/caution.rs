@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::audit::docket::OpenCase;
+use muster_core::bug::OrBug;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
 
@@ -55,7 +56,8 @@ impl Caution {
         for author in counted.map(|(_, commitment)| commitment.author).filter(|author| lasting.holds(author))
         {
             for part in Counted::of(ledger, view, &author).parts {
-                let Some(plan) = view.parts().get(part.index()) else { continue };
+                let plan = view.parts().get(part.index()).or_bug("a part that counts a contribution");
+                let Some(plan) = plan else { continue };
                 let name = (view.round(), part);
                 // What is kept for another reason stays for good.
                 if kept(&name) && !self.parts.contains_key(&name) {

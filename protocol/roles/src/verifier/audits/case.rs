@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use muster_core::audit::steps::{Requested, ResultsSealed, TableOpened, TableSealed};
+use muster_core::bug::OrBug;
+use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{Finding, FindingKind, LeafResult, Results, Rows, TableOpening};
@@ -153,7 +155,32 @@ pub(super) struct Doubt {
     pub(super) q: Option<Arc<Vec<i32>>>,
 }
 
+impl Sealed {
+    /// The table and its rows, where this opens what was sealed.
+    pub(super) fn open(&self, signed: &Signed<TableOpening>, probe: &Probe) -> Result<Opened, Reject> {
+        let (table, rows) = self.results.open(signed, probe)?;
+        let (positions, salt, computed) = (self.positions.clone(), self.salt, self.computed.clone());
+        Ok(Opened { table, rows, positions, salt, computed })
+    }
+}
+
 impl Case {
+    /// The request of an audit that is under way.
+    pub(super) fn asked_or_bug(&self) -> Option<&Asked> {
+        self.request.as_ref().or_bug("a request of an audit that is under way")
+    }
+
+    /// What is doubted, where something is: with the second opinion the audit is over, and has not passed.
+    pub(super) fn take_doubt(&mut self) -> Option<Doubt> {
+        match std::mem::replace(&mut self.phase, Phase::Over { passed: false }) {
+            Phase::Doubted(doubt) => Some(doubt),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
     /// Leaves and total against the opened table, in the order in which a judge looks; and how far each drawn leaf is
     /// away, in units of the tolerance.
     pub(super) fn finding(&self, probe: &Probe, opened: &Opened, total: &Sketch) -> (Finding, Vec<f64>) {

@@ -69,9 +69,8 @@ fn is_drawn(view: &RoundView, culprit: &MemberId, me: &MemberId) -> bool {
 
 impl Audits {
     /// Takes a case that this verifier may have to judge. One that comes again, on a new board, is answered again.
-    pub(super) fn charged(&mut self, ledger: &Ledger, notice: &Notice) {
-        let Notice::Charge(evidence) = notice else { return };
-        let (name, me) = (evidence.digest(), self.identity.id());
+    pub(super) fn charged(&mut self, ledger: &Ledger, evidence: &Evidence) {
+        let name = evidence.digest();
         if self.charges.0.contains_key(&name) {
             // A restarted steward has lost the opinions with its board.
             let own = |notice: &Notice| matches!(notice, Notice::Opinion(_));
@@ -81,22 +80,25 @@ impl Audits {
                 .filter(|saying| own(&saying.notice))
                 .for_each(|saying| saying.told = false);
         }
-        let Ok(claim) = claim(&self.manifest, evidence) else { return };
-        let Some(view) = ledger.round(claim.round) else { return };
+        self.charges.0.extend(self.charge(ledger, evidence, &name).map(|charge| (name, charge)));
+    }
+
+    /// The charge that this evidence is, where this verifier may be a juror of it; a steward may post what is none.
+    fn charge(&self, ledger: &Ledger, evidence: &Evidence, name: &Digest) -> Option<Charge> {
+        let claim = claim(&self.manifest, evidence).ok()?;
+        let (view, me) = (ledger.round(claim.round)?, self.identity.id());
         // DUTY-11: neither the accused nor whoever accuses is a juror.
-        let inspects = view.inspectors().contains(&me) && claim.culprit != me;
-        let subject = view.slot_of(&claim.subject).and_then(|slot| Subject::of(ledger, view, slot));
-        let Some(subject) = subject.filter(|_| inspects && !self.accusations.contains_key(&name)) else {
-            return;
-        };
+        let accuses = self.accusations.contains_key(name);
+        let inspects = view.inspectors().contains(&me) && claim.culprit != me && !accuses;
+        let subject = Subject::of(ledger, view, view.slot_of(&claim.subject)?).filter(|_| inspects)?;
         let evidence = Some(Box::new(evidence.clone()));
-        let charge = Charge { culprit: claim.culprit, subject: Arc::new(subject), drawn: false, evidence };
-        self.charges.0.insert(name, charge);
+        Some(Charge { culprit: claim.culprit, subject: Arc::new(subject), drawn: false, evidence })
     }
 
     /// A case was judged; what cannot be decided is left to the other jurors.
     pub(super) fn opined(&mut self, evidence: &Evidence, done: Done) {
         let name = evidence.digest();
+        // Its round was forgotten while it was judged.
         let Some(charge) = self.charges.0.get_mut(&name) else { return };
         charge.evidence = None;
         let (round, author) = (charge.subject.commit.round, charge.subject.author);

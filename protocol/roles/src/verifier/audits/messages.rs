@@ -95,6 +95,7 @@ impl Audits {
         for (key, notice) in std::mem::take(&mut self.refused) {
             let asks = matches!(notice, Notice::Request(_));
             let passed = asks && self.others.passed(ledger, key);
+            // Its round was forgotten while the steward was being told.
             let Some(case) = self.cases.get_mut(&key) else { continue };
             // The audit has moved on since: the request is not its next step any more.
             if asks && !matches!(case.phase, Phase::Asked) {
@@ -120,6 +121,7 @@ impl Audits {
 
     /// Accuses until the ban is sealed; evidence of an earlier process that proves nothing here is left out.
     pub fn accuse(&mut self, ledger: &Ledger, evidence: Box<Evidence>) {
+        // Read from a disk, which may hold anything.
         let Ok(claim) = claim(&self.manifest, &evidence) else { return };
         // A ban that was sealed meanwhile settles it, also for a process that was killed before it heard.
         if ledger.member(&claim.culprit).is_some() && !ledger.is_banned(&claim.culprit) {

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::audit::Judgement;
+use muster_core::bug;
+use muster_core::bug::OrBug;
 use muster_core::coins::rechecks;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
     AuditRequest, Finding, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict,
 };
 use muster_core::messages::evidence::{Evidence, FalseRecomputation, FalseVerdict, Transcript};
 use muster_core::messages::wire::Notice;
-use muster_core::sign::Signed;
+use muster_core::sign::{Signed, Verified};
 use tracing::{info, warn};
 
 use super::{Audits, Done, Key, Stop, Subject, Work, WorkKind};
@@ -63,6 +64,30 @@ impl Other {
     fn of(target: MemberId) -> Self {
         let (request, table, results, opening) = (None, None, None, None);
         Self { target, request, table, results, opening, passed: false, job: None }
+    }
+
+    /// The re-execution of this verdict; none where a step was not shown before it, or `me` has no say in the round.
+    fn job_of(
+        &self,
+        ledger: &Ledger,
+        (round, slot, verifier): Name,
+        verdict: &Signed<Verdict>,
+        me: &MemberId,
+    ) -> Option<Job> {
+        // DUTY-8: the word of a verifier that does not remain in the round is not taken.
+        let view = ledger.round(round).filter(|view| view.inspectors().contains(me))?;
+        let transcript = Transcript {
+            freeze: view.freeze()?.clone(),
+            request: self.request.clone()?,
+            table: self.table.clone()?,
+            results: self.results.clone()?,
+            opening: self.opening.clone()?,
+            verdict: verdict.clone(),
+        };
+        let admit = ledger.member(&verifier)?.admitted.clone()?;
+        let evidence = Box::new(Evidence::Verdict(FalseVerdict { admit, transcript }));
+        let subject = Arc::new(Subject::of(ledger, view, slot)?);
+        Some(Job { subject, verdict: verdict.digest(), evidence, suspicion: None })
     }
 }
 
@@ -118,7 +143,13 @@ impl Audits {
     /// Takes in a step of somebody else's audit. What does not fit shows when it is re-executed.
     pub(super) fn overhear(&mut self, ledger: &Ledger, notice: &Notice) {
         match notice {
-            Notice::Request(signed) => self.overhear_request(ledger, signed),
+            Notice::Request(signed) => {
+                if let Some((name, target)) = self.begun(ledger, signed) {
+                    let other = self.others.audits.entry(name).or_insert_with(|| Other::of(target));
+                    other.request.get_or_insert_with(|| signed.clone());
+                    self.others.names.insert(signed.digest(), name);
+                }
+            }
             Notice::Table(signed) => {
                 let request = signed.verify(self.run).map(|table| table.request).unwrap_or_default();
                 if let Some((_, other)) = self.others.by_request(&request)
@@ -144,8 +175,17 @@ impl Audits {
                     other.opening.get_or_insert_with(|| signed.clone());
                 }
             }
-            Notice::Verdict(signed) => self.overhear_verdict(ledger, signed),
-            Notice::Recomputation(signed) => self.overhear_recomputation(ledger, signed),
+            Notice::Verdict(signed) => {
+                if let Ok(verdict) = signed.verify(self.run) {
+                    self.overhear_verdict(ledger, signed, &verdict);
+                }
+            }
+            Notice::Recomputation(signed) => {
+                // Its verifier may have been replaced since: what it passed stays passed.
+                if let Ok((said, slot)) = ledger.check_drawn_recomputation(signed) {
+                    self.overhear_recomputation(ledger, signed, &said, slot);
+                }
+            }
             Notice::Recheck(signed) if signed.claimed_signer() == self.identity.id() => {
                 if let Ok(recheck) = signed.verify(self.run) {
                     let jobs = self.others.audits.values_mut().map(|other| &mut other.job);
@@ -159,26 +199,23 @@ impl Audits {
         }
     }
 
-    fn overhear_request(&mut self, ledger: &Ledger, signed: &Signed<AuditRequest>) {
-        let (Ok(request), me) = (signed.verify(self.run), self.identity.id()) else { return };
-        let Some(view) = ledger.round(request.round) else { return };
-        let Some(slot) = view.slot_of(&request.target) else { return };
+    /// The audit that another verifier begins with this request, and whom it asks; a stranger's request begins none.
+    fn begun(&self, ledger: &Ledger, signed: &Signed<AuditRequest>) -> Option<(Name, MemberId)> {
+        let request = signed.verify(self.run).ok()?;
+        let slot = ledger.round(request.round)?.slot_of(&request.target)?;
         // Whoever has no coins cannot audit: its requests would only take room here.
         let inspects = |member: &MemberId| ledger.member(member).is_some_and(|m| m.admitted.is_some());
-        if request.author() == me || !inspects(&request.author()) {
-            return;
-        }
-        let name = (request.round, slot, request.author());
-        let other = self.others.audits.entry(name).or_insert_with(|| Other::of(request.target));
-        other.request.get_or_insert_with(|| signed.clone());
-        self.others.names.insert(signed.digest(), name);
+        let author = request.author();
+        let another = author != self.identity.id() && inspects(&author);
+        another.then_some(((request.round, slot, author), request.target))
     }
 
-    fn overhear_verdict(&mut self, ledger: &Ledger, signed: &Signed<Verdict>) {
-        let Ok(verdict) = signed.verify(self.run) else { return };
+    fn overhear_verdict(&mut self, ledger: &Ledger, signed: &Signed<Verdict>, verdict: &Verified<Verdict>) {
         let others = ledger.round(verdict.coin.round).map_or(0, |view| view.verifiers().saturating_sub(1));
         let (drawn, me) = (self.draws(verdict.coin.round, &signed.digest(), others), self.identity.id());
-        let Some(((round, slot, verifier), other)) = self.others.by_request(&verdict.request) else { return };
+        // This verifier's own, or one whose request was none.
+        let Some((name, other)) = self.others.by_request(&verdict.request) else { return };
+        let (round, _, verifier) = name;
         // A guilty verdict is heard by the steward in any case (DUTY-10); only a pass is drawn for a recheck.
         if verdict.finding != Finding::Pass || verdict.author() != verifier || other.passed {
             return;
@@ -189,40 +226,34 @@ impl Audits {
             (other.table, other.results, other.opening) = (None, None, None);
             return;
         }
-        // DUTY-8: the word of a verifier that does not remain in the round is not taken.
-        let Some(view) = ledger.round(round).filter(|view| view.inspectors().contains(&me)) else { return };
-        let admit = ledger.member(&verifier).and_then(|member| member.admitted.clone());
-        let steps = (other.table.clone(), other.results.clone(), other.opening.clone());
-        let (Some(freeze), Some(admit), Some(request), (Some(table), Some(results), Some(opening))) =
-            (view.freeze().cloned(), admit, other.request.clone(), steps)
-        else {
-            return;
-        };
-        if let Some(subject) = Subject::of(ledger, view, slot).filter(|_| verdict.coin.round == round) {
-            let verdict = signed.clone();
-            let transcript = Transcript { freeze, request, table, results, opening, verdict };
-            let evidence = Box::new(Evidence::Verdict(FalseVerdict { admit, transcript }));
-            let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, suspicion: None };
-            other.job = Some(job);
+        if verdict.coin.round == round {
+            other.job = other.job_of(ledger, name, signed, &me);
         }
     }
 
     /// Another verifier has recomputed every leaf of a contribution; what it passes is re-executed like a verdict.
-    fn overhear_recomputation(&mut self, ledger: &Ledger, signed: &Signed<Recomputation>) {
-        // Its verifier may have been replaced since: what it passed stays passed.
-        let (checked, me) = (ledger.check_drawn_recomputation(signed), self.identity.id());
-        let Ok((said, slot)) = checked else { return };
-        let Some(view) = ledger.round(said.round).filter(|_| said.author() != me) else { return };
-        if said.finding != Finding::Pass {
+    fn overhear_recomputation(
+        &mut self,
+        ledger: &Ledger,
+        signed: &Signed<Recomputation>,
+        said: &Verified<Recomputation>,
+        slot: Slot,
+    ) {
+        let me = self.identity.id();
+        if said.author() == me || said.finding != Finding::Pass {
             return;
         }
+        let Some(view) = ledger.round(said.round).or_bug("the round of a word that was checked") else {
+            return;
+        };
         let drawn = self.draws(said.round, &signed.digest(), view.verifiers().saturating_sub(1));
         let name = (said.round, slot, said.author());
         let other = self.others.audits.entry(name).or_insert_with(|| Other::of(said.target));
         if std::mem::replace(&mut other.passed, true) || !drawn || !view.inspectors().contains(&me) {
             return;
         }
-        let (Some(freeze), Some(subject)) = (view.freeze().cloned(), Subject::of(ledger, view, slot)) else {
+        let found = view.freeze().cloned().zip(Subject::of(ledger, view, slot));
+        let Some((freeze, subject)) = found.or_bug("the frozen contribution that was recomputed") else {
             return;
         };
         let evidence = FalseRecomputation { freeze, recomputation: signed.clone() };
@@ -245,17 +276,21 @@ impl Audits {
         let (evidence, doubted) = match &work.kind {
             WorkKind::Recheck(evidence) => (evidence, false),
             WorkKind::SecondRecheck(evidence, _) => (evidence, true),
-            _ => return Ok(()),
+            kind => {
+                bug!("the re-execution of a verdict; found: {kind:?}");
+                return Ok(());
+            }
         };
-        let mut others = self.others.audits.values_mut();
-        let of_work = |other: &&mut Other| other.job.as_ref().is_some_and(|job| job.evidence == *evidence);
-        let Some(other) = others.find(of_work) else { return Ok(()) };
-        let Some(mut job) = other.job.take() else { return Ok(()) };
+        let mut jobs = self.others.audits.values_mut().map(|other| &mut other.job);
+        let of_work = |job: &&mut Option<Job>| job.as_ref().is_some_and(|job| job.evidence == *evidence);
+        let taken = jobs.find(of_work).and_then(|place| Some((place.take()?, place)));
+        // Its round was forgotten meanwhile, or the board shows what an earlier process has said of it.
+        let Some((mut job, place)) = taken else { return Ok(()) };
         let (round, target) = (work.subject.commit.round, work.subject.author);
         match (done, doubted) {
             (Done::Suspicion(suspect, q), false) => {
                 job.suspicion = Some(Suspicion { suspect, q });
-                other.job = Some(job);
+                *place = Some(job);
             }
             // Each path would blame another one: nobody is accused on the word of one.
             (Done::Opinion(Judgement::Guilty { culprit, .. }), true)
@@ -281,7 +316,9 @@ impl Audits {
                 self.say(round, Notice::Recheck(recheck));
             }
             // TOL-8: figures between what two honest machines compute are nobody's fault.
-            (Done::Opinion(Judgement::NotGuilty(why)), true) if self.manifest.profile != Profile::Exact => {
+            (Done::Opinion(Judgement::NotGuilty(why)), true)
+                if self.manifest.profile.may_split_opinions() =>
+            {
                 info!("round {round}: the verdict on {target} is too near to the limit to contest: {why}");
             }
             (Done::Opinion(Judgement::NotGuilty(why)), true) => {

@@ -1,7 +1,6 @@
 //! What there is to compute, in which order.
 
 use muster_core::ids::Digest;
-use muster_core::manifest::Profile;
 
 use super::Audits;
 use super::case::Phase;
@@ -42,7 +41,7 @@ impl Audits {
     ) -> impl Iterator<Item = Work> + 'a {
         // Ordered by round and slot, as the clock of DUTY-4 is.
         let cases = self.cases.values().filter(|case| have(&case.subject.commit.state));
-        let exact = self.manifest.profile == Profile::Exact;
+        let exact = self.manifest.profile.leaves_stand_for_integers();
         cases.filter_map(move |case| {
             // In `exact` all leaves stand for a verdict (AUDIT-25), and somebody waits for them.
             let passed = matches!(case.phase, Phase::Over { passed: true });

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use muster_core::audit::probe;
 use muster_core::audit::steps::Requested;
+use muster_core::bug::OrBug;
 use muster_core::coins::selects;
 use muster_core::ids::{MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Duty, Finding, FindingKind};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::Notice;
@@ -23,7 +23,8 @@ impl Audits {
         let me = self.identity.id();
         if self.conduct.hurries() && ledger.is_active_verifier(&me) {
             // The rehearsal only: an honest verifier never hurries (COIN-7).
-            ledger.rounds().filter(|view| !view.auditable()).try_for_each(|view| self.show_coin(view))?;
+            let frozen = ledger.rounds().filter(|view| !view.auditable() && view.freeze().is_some());
+            frozen.into_iter().try_for_each(|view| self.show_coin(view))?;
         }
         for view in ledger.rounds().filter(|view| view.auditable()) {
             let (round, all) = (view.round(), ledger.in_final_audit(view.round()));
@@ -59,9 +60,10 @@ impl Audits {
     fn show_coin(&mut self, view: &RoundView) -> Result<(), Unwritten> {
         let round = view.round();
         let shown = |saying: &Saying| saying.round == round && matches!(saying.notice, Notice::Duty(_));
-        let Some(freeze) = view.freeze_digest().filter(|_| !self.sayings.iter().any(shown)) else {
+        if self.sayings.iter().any(shown) {
             return Ok(());
-        };
+        }
+        let Some(freeze) = view.freeze_digest().or_bug("a frozen round") else { return Ok(()) };
         self.duty.rounds += 1;
         let Some(coin) = self.coins.show_node(round, &freeze)? else {
             warn!("round {round}: its node coin was shown with another freeze, and is not shown again");
@@ -81,7 +83,8 @@ impl Audits {
         selected: bool,
     ) -> Result<(), Unwritten> {
         let key = (view.round(), slot);
-        let Some(subject) = Subject::of(ledger, view, slot) else { return Ok(()) };
+        let subject = Subject::of(ledger, view, slot).or_bug("a contribution of a slot that has committed");
+        let Some(subject) = subject else { return Ok(()) };
         let standing = ledger.member(&subject.author).map(|member| member.standing);
         let absent = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
         let distrusted = absent || ledger.is_taken_over(view.round(), &subject.author);
@@ -116,30 +119,24 @@ impl Audits {
         let checked = signed.verify(self.run);
         let requested = checked
             .and_then(|request| Requested::new(self.run, &signed, request, &subject.commit, &subject.freeze));
-        let Ok(requested) = requested else { return Ok(None) };
+        let Some(requested) = requested.or_bug("an own request that fits the freeze") else {
+            return Ok(None);
+        };
         let probe = Arc::new(probe(&self.manifest, &signed, &request));
         Ok(Some(Asked { requested: Arc::new(requested), probe }))
     }
 
     /// A member did not answer: its inspector recomputes everything.
     pub(super) fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
-        let Some(view) = ledger.round(round) else { return };
-        let Some(slot) = view.slot_of(member) else { return };
+        // A new process reads of all silences, and rounds are forgotten.
+        let Some(slot) = ledger.round(round).and_then(|view| view.slot_of(member)) else { return };
         // What it has not asked about it may have to ask about yet (DUTY-6).
-        if self.cases.get(&(round, slot)).is_some_and(|case| case.request.is_some()) {
-            self.look_into(ledger, round, member);
+        let asked = self.cases.get_mut(&(round, slot)).filter(|case| case.request.is_some());
+        if let Some(case) = asked.filter(|_| !ledger.is_banned(member)) {
+            info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
+            case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
         }
         self.abandoned(member);
-    }
-
-    /// Has all leaves of a contribution recomputed whose author did not answer.
-    fn look_into(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
-        let Some(view) = ledger.round(round) else { return };
-        let subject = view.slot_of(member).and_then(|slot| Subject::of(ledger, view, slot));
-        let Some(subject) = subject.filter(|_| !ledger.is_banned(member)) else { return };
-        info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
-        let case = self.cases.entry(subject.key()).or_insert_with(|| fresh(subject, true));
-        case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
     }
 
     /// Of who has left or is silent already no further silence is sealed: what it has not answered is recomputed.
@@ -151,7 +148,7 @@ impl Audits {
 
     /// Nothing of what is open is this verifier's any more. What all leaves give is heard of it all the same.
     pub(super) fn retire(&mut self) {
-        let exact = self.manifest.profile == Profile::Exact;
+        let exact = self.manifest.profile.leaves_stand_for_integers();
         for case in self.cases.values_mut().filter(|_| exact) {
             let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
             if let Phase::Doubted(doubt) = &mut case.phase
