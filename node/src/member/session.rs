@@ -192,7 +192,7 @@ impl Session {
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
-        let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
+        let (addresses, server) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {

@@ -134,3 +134,21 @@ async fn a_call_waits_no_longer_than_it_says() {
     assert!(matches!(cause(one), Cause::Timeout(_)) && matches!(cause(two), Cause::Timeout(_)));
     server.stop().await;
 }
+
+/// CHAN-13: where the process has no descriptor left, what nobody uses is closed, the oldest first, and dialled again later.
+#[tokio::test]
+async fn chan_13_a_pool_gives_up_what_is_idle() {
+    let (one, accepted_one) = counting_server(11, 100).await;
+    let (two, accepted_two) = counting_server(12, 100).await;
+    let pool = Pool::new(endpoint(1), 4);
+    assert!(!pool.relieve(), "nothing is open");
+    pool.call(&one, endpoint(11).id(), b"a", LONG).await.unwrap();
+    pool.call(&two, endpoint(12).id(), b"b", LONG).await.unwrap();
+    assert!(pool.relieve());
+    for _ in 0..2 {
+        pool.call(&two, endpoint(12).id(), b"b", LONG).await.unwrap();
+        pool.call(&one, endpoint(11).id(), b"a", LONG).await.unwrap();
+    }
+    assert_eq!((accepted_one.load(Ordering::SeqCst), accepted_two.load(Ordering::SeqCst)), (2, 1));
+    assert!(pool.relieve() && pool.relieve() && !pool.relieve());
+}
