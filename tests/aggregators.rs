@@ -93,6 +93,40 @@ fn parts_that_an_aggregator_turns_away_count_all_the_same() {
     run.check_end(&["first", "second", "third", "cheat"]);
 }
 
+/// What it signed for is missed in audits of whoever cannot be dialled, and nowhere else: these audits recompute all leaves.
+#[test]
+fn audit_29_what_a_stingy_keeper_costs_is_paid_in_leaves_and_by_no_member() {
+    let run = Run::new(programs!(), &Settings { audit: (1.0, 1), blocks: 0.0, ..settings() });
+    let mut steward = run.host();
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    let nodes = run.invite("node", 4);
+    let mut members = [
+        run.join("first", &nodes, &[]),
+        run.join("second", &nodes, &[]),
+        run.join_undialled("undialled", &nodes),
+        run.attack("cheat", "stingy", 0, &nodes),
+    ];
+    for process in members.iter_mut().chain([&mut watch, &mut steward]) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    let id = |name: &str| run.good(&["id", "--data-dir", &run.at(name)]);
+    let log = watch.log();
+    let missed: Vec<&str> = log.lines().filter(|line| line.contains("its leaves are recomputed")).collect();
+    assert!(!missed.is_empty(), "{log}");
+    let of_it = format!("the contribution of {}", &id("undialled")[..16]);
+    assert!(missed.iter().all(|line| line.contains(&of_it)), "{missed:?}");
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        let blamed =
+            matches!(record.body, Body::Reassign(_) | Body::Ban(_) | Body::Silence(_) | Body::Idle(_));
+        assert!(!blamed, "{:?}", record.body);
+    }
+    assert!(ledger.members().iter().all(|member| member.failures == 0));
+    run.check_end(&["first", "second", "undialled", "cheat"]);
+}
+
 #[test]
 fn a_gross_part_is_never_sealed() {
     let run = Run::new(programs!(), &settings());

@@ -80,7 +80,8 @@ impl Member {
         // Where it said it is when it enrolled: it never moves.
         let of = ledger.member(&identity.id());
         let addresses = of.map_or(Addresses::default(), |member| member.addresses.clone());
-        let machine = Node::new(node::NodeSetup { ledger, identity: key, addresses, secret: [7; 32] });
+        let (secret, committed) = ([7; 32], Vec::new());
+        let machine = Node::new(node::NodeSetup { ledger, identity: key, addresses, secret, committed });
         Self { identity, machine, read: 0 }
     }
 }

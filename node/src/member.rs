@@ -98,6 +98,8 @@ pub enum JoinError {
     Refused(String),
     /// Another machine runs with this member's key, and is there.
     Elsewhere(String),
+    /// Another machine runs with this member's key, and has committed in this round.
+    Twice(Round),
     /// The membership ended before, in these words, and cannot continue.
     Over(&'static str),
     /// Something is wrong with this machine: what, and what to do about it.
@@ -127,6 +129,12 @@ impl fmt::Display for JoinError {
                 "another machine runs with this member's key and says that it is at {there}: together they would lose the \
                  work of both, so this one stops. Stop one of the two; a second machine joins with a --data-dir and an \
                  invitation of its own, never with a copy"
+            ),
+            Self::Twice(round) => write!(
+                f,
+                "round {round} has a commitment with this member's key that is not of this data directory: another machine runs \
+                 with a copy of it. This one stops, before they contradict each other, which is a ban for life. Stop one of \
+                 the two; a second machine joins with a --data-dir and an invitation of its own, never with a copy"
             ),
             Self::Over(how) => {
                 write!(f, "this member {how}; with another --data-dir you can join as a new one")
@@ -177,6 +185,7 @@ impl From<JoinError> for Failure {
             | JoinError::Refused(_)
             | JoinError::Over(_)
             | JoinError::Elsewhere(_)
+            | JoinError::Twice(_)
             | JoinError::Manifest(_) => Exit::Negative,
             JoinError::Environment(_) | JoinError::Unreliable(_) | JoinError::Store(_) => Exit::Environment,
         };

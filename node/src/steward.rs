@@ -95,7 +95,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let report = Reporter::open(&options.folder, options.progress)?;
-    warnings(&recovered.manifest).into_iter().for_each(|warning| report.line(&format!("warning: {warning}")));
+    warnings(&recovered.manifest).iter().for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
         Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),

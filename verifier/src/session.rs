@@ -20,6 +20,7 @@ use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_store::patience;
 use muster_store::rows::Rows;
 use muster_view::serve::{Pages, serve as serve_pages};
 use muster_view::{Source, View};
@@ -101,6 +102,9 @@ impl VerifierSession {
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(target.run, identity.clone());
         let peers = Peers::new(endpoint.clone());
+        // CHAN-13: nobody dials a verifier, so that it can close only what it has dialled itself.
+        let relief = peers.clone();
+        patience::relieve_by(Arc::new(move || relief.relieve()));
         let manifest = match stored_manifest(&home, target.run)? {
             Some(manifest) => manifest,
             None => {

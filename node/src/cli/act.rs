@@ -39,7 +39,7 @@ use crate::organise::invite::InviteOptions;
 use crate::organise::look::looked_at;
 use crate::organise::members::{agreed, close_tree, invitation, members};
 use crate::organise::pack::{PackOptions, pack};
-use crate::organise::prospect::{forgetting, prospect, warnings};
+use crate::organise::prospect::{prospect, warnings};
 use crate::organise::{organiser_key, size};
 use crate::steward::{HostOptions, HostingEnd, PAGE, host};
 
@@ -316,8 +316,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         say(&format!("the organiser's key is in {}: the host needs it for nothing", key.display()))?;
     }
     say(&format!("\n{}", prospect(&created.manifest)))?;
-    let forgetting = forgetting(&created.manifest);
-    for warning in warnings(&created.manifest).into_iter().map(str::to_owned).chain(forgetting) {
+    for warning in warnings(&created.manifest) {
         say(&format!("warning: {warning}"))?;
     }
     say(&format!("next: muster host {}", out.display()))?;

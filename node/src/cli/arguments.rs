@@ -68,6 +68,7 @@ Where the organiser's key is kept on another machine, a copy of manifest.bin and
     /// Take part in a run with this machine, until it is over.
     #[command(after_help = "\
 Ctrl-C finishes the round and stops. The same command continues. `muster leave` leaves for good.
+Never run two copies of one data directory: a key that signs two results of the same work is banned for life.
   muster join muster1:… --threads 2 --nice
   muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]
     Join(JoinArguments),

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use muster_compute::Path as KernelPath;
-use muster_core::ids::MemberId;
+use muster_core::codec::decode;
+use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
@@ -111,10 +112,21 @@ async fn fetch_text(
     Ok(dataset)
 }
 
-/// The machine of a membership, with the secret that its disk has for tables.
-fn begin(shared: &NodeContext, home: &Home, addresses: Addresses) -> Result<Node, StoreError> {
+/// The machine of a membership, with what its disk has: the secret for tables, and the newest commitments.
+fn begin(
+    shared: &NodeContext,
+    home: &Home,
+    journal: &Journal,
+    addresses: Addresses,
+) -> Result<Node, StoreError> {
     let (ledger, identity) = (shared.ledger.borrow().clone(), shared.identity.clone());
-    Ok(Node::new(NodeSetup { ledger, identity, addresses, secret: *home.secret("salt")? }))
+    let (next, mut committed) = (ledger.next_round().0, Vec::new());
+    // COMMIT-8: records of these rounds may still be to come.
+    for round in (next.saturating_sub(1)..=next).map(Round) {
+        let written = journal.vote("commit", round)?;
+        committed.extend(written.and_then(|bytes| decode(&bytes).ok()));
+    }
+    Ok(Node::new(NodeSetup { ledger, identity, addresses, secret: *home.secret("salt")?, committed }))
 }
 
 /// What this member answers calls with.
@@ -180,11 +192,11 @@ impl Session {
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
-        let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
+        let (addresses, server) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {
-            machine: begin(&shared, &home, addresses.clone())?,
+            machine: begin(&shared, &home, &journal, addresses.clone())?,
             options,
             conduct,
             home,
@@ -387,6 +399,7 @@ impl Session {
                 let there: Vec<&str> = addresses.iter().map(|address| &**address).collect();
                 Err(JoinError::Elsewhere(there.join(", ")))
             }
+            MembershipEnd::Twice(round) => Err(JoinError::Twice(round)),
             MembershipEnd::Convicted(evidence, why) => Err(self.follower.convict(&evidence, why).into()),
             MembershipEnd::Banned(ban) => {
                 let Ban { round, finding, accuser, evidence, .. } = *ban;

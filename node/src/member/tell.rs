@@ -26,6 +26,11 @@ pub(super) async fn tell(uplink: &Uplink, request: &Request) -> Option<Response>
             Ok(answer) => return Some(answer),
             // CHAN-9: a closed channel is no answer, and a Refused is a final one.
             Err(PeerError::Net(error)) => tracing::debug!("telling the steward again: {error}"),
+            // A round's work is lost, and it may be that of two machines (COMMIT-8).
+            Err(PeerError::Refused(why)) if matches!(request, Request::Commit(_)) => {
+                tracing::warn!("the steward did not take this member's commitment: {why}");
+                return None;
+            }
             Err(error) => {
                 tracing::debug!("the steward did not take it: {error}");
                 return None;

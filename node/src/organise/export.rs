@@ -12,6 +12,7 @@ use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Tokeniser};
 use muster_core::router::{BUCKETS, NAT};
 use muster_core::state::real_bytes;
 use muster_store::dataset::{ROUTER, Routing, TOKENISER};
+use muster_store::patience::patiently;
 use muster_store::regular;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -102,7 +103,7 @@ fn write_path(
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    fs::write(path, bytes).map_err(unwritten(path))
+    patiently(|| fs::write(path, bytes)).map_err(unwritten(path))
 }
 
 fn unwritten(path: &Path) -> impl Fn(std::io::Error) -> Failure {

@@ -12,6 +12,7 @@ use ggus::{GGmlType, GGufFileHeader, GGufMetaDataValueType as Kind, GGufWriter};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Decoder, Family, Model};
 use muster_core::state::real_bytes;
+use muster_store::patience::patiently;
 
 use super::checkpoint::Checkpoint;
 use super::export::tokeniser;
@@ -76,7 +77,7 @@ fn write(model: &Model, decoder: &Decoder, about: &About, parameters: &[f32], pa
         }
         writer.write_padding(ALIGNMENT)?;
     }
-    let mut file = BufWriter::new(File::create_new(path)?);
+    let mut file = BufWriter::new(patiently(|| File::create_new(path))?);
     file.write_all(&head)?;
     for tensor in tensors {
         let values = &parameters[tensor.range()];

@@ -220,6 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn empty_files_are_texts_of_nothing_and_never_all_there_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let [empty, first, last] = ["a", "b", "c"].map(|name| directory.path().join(name));
+        let texts = [(&empty, ""), (&first, "first"), (&last, "last")];
+        texts.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
+        let packed = |text: &[&PathBuf], held_out: &[&PathBuf], out: &str| {
+            let [text, held_out] =
+                [text, held_out].map(|paths| paths.iter().map(|path| (*path).clone()).collect());
+            let out = directory.path().join(out);
+            let options =
+                PackOptions { text, held_out, column: None, tokeniser: None, router: None, out: out.clone() };
+            let packed = pack(&options, &mut |_, _| ())?;
+            Ok::<_, Failure>(dataset::Dataset::open(&out, &packed.data).unwrap())
+        };
+        let corpus = packed(&[&empty, &first, &last], &[], "some").unwrap();
+        assert_eq!((corpus.train(), corpus.held_out()), (&b"\0first\0"[..], &b"last\0"[..]));
+        for (text, held_out) in [(&[&empty][..], &[&last][..]), (&[&first], &[&empty]), (&[&empty], &[])] {
+            let failure = packed(text, held_out, "none").unwrap_err();
+            assert!(failure.message.contains("at least one text that is not empty"), "{failure}");
+            assert!(!directory.path().join("none").exists());
+        }
+    }
+
+    #[test]
     fn bad_text_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("binary");

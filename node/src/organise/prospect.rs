@@ -81,8 +81,14 @@ fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
     )
 }
 
-/// What an organiser should know of a run that begins with too few verifiers.
-pub fn warnings(manifest: &Manifest) -> Vec<&'static str> {
+/// What an organiser should know of a run before it begins, and whoever hosts it: too few verifiers, rounds that are forgotten
+/// soon.
+pub fn warnings(manifest: &Manifest) -> Vec<String> {
+    too_few(manifest).into_iter().map(str::to_owned).chain(forgetting(manifest)).collect()
+}
+
+/// What is wrong where a run begins with too few verifiers.
+fn too_few(manifest: &Manifest) -> Vec<&'static str> {
     let admission = &manifest.admission;
     let few = match admission.start_verifiers {
         0 => Some(
@@ -106,7 +112,7 @@ pub fn warnings(manifest: &Manifest) -> Vec<&'static str> {
 
 /// What an organiser should know of a run whose rounds are forgotten soon: a cheat whose first audit comes later than this
 /// leaves bad contributions that nobody can show (C7). None where that happens in one of a hundred cases at most.
-pub fn forgetting(manifest: &Manifest) -> Option<String> {
+fn forgetting(manifest: &Manifest) -> Option<String> {
     let share = f64::from(manifest.audit.share_ppm) / MILLION;
     let rounds = manifest.retention.contributions.saturating_sub(manifest.lasting_rounds());
     let chance = (1.0 - share).powi(rounds.min(i32::MAX as u32) as i32);
@@ -179,7 +185,7 @@ mod tests {
     #[test]
     fn fewer_than_two_verifiers_are_warned_of() {
         let warned = |verifiers| {
-            warnings(&manifest(|settings| settings.admission.start_verifiers = verifiers)).join(" ")
+            too_few(&manifest(|settings| settings.admission.start_verifiers = verifiers)).join(" ")
         };
         assert!(warned(0).contains("nothing is audited"));
         assert!(warned(1).contains("nobody rechecks"));
@@ -193,7 +199,7 @@ mod tests {
                 (settings.admission.probation, settings.admission.vouchers) = (100, 2);
                 settings.admission.start_verifiers = verifiers;
             };
-            warnings(&manifest(of)).join(" ")
+            too_few(&manifest(of)).join(" ")
         };
         assert!(warned(1).contains("nobody rechecks") && warned(1).contains("no newcomer earns weight"));
         assert!(warned(2).contains("no newcomer earns weight"));
@@ -202,12 +208,15 @@ mod tests {
 
     #[test]
     fn c7_settings_with_which_a_cheat_s_first_rounds_may_be_forgotten_are_warned_of() {
-        let warned = |share: f64, kept: u32| {
-            forgetting(&manifest(|settings| {
+        let forgetful = |share: f64, kept: u32| {
+            manifest(|settings| {
                 settings.audit.share = share;
                 (settings.retention.contributions, settings.retention.states) = (kept, 16);
-            }))
+            })
         };
+        let warned = |share: f64, kept: u32| forgetting(&forgetful(share, kept));
+        // `host` says them as well, of a run that somebody else may have made.
+        assert!(warnings(&forgetful(0.1, 16)).iter().any(|warning| warning.contains("28 %")));
         // 0.9¹² = 28 %, and 0.5² = 25 %: of four rounds two have gone by before an audit lasts.
         assert!(warned(0.1, 16).unwrap().contains("28 %"));
         assert!(warned(0.5, 4).unwrap().contains("first 2 contributions"), "{:?}", warned(0.5, 4));

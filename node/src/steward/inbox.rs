@@ -3,7 +3,11 @@
 //! One file a round, `inbox/<round>`: requests behind their lengths as little-endian `u32`, in the order in which
 //! they were taken. What a killed process wrote is there; a torn end is cut off. Commitments and deliveries have a
 //! receipt, so they are synced before it is given: a steward that loses one stands convicted.
+//!
+//! It runs on the steward's own thread, where a file that waits for a descriptor (CHAN-13) would keep the whole run waiting. So
+//! it has two from its beginning, and needs no other: the folder's, and that of the newest file, which is the next one's.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +23,11 @@ use crate::exit::{Failure, Outcome};
 /// The files of a run's folder.
 pub(super) struct Inbox {
     folder: PathBuf,
+    /// The folder itself, to sync new names in it; none where the system does not open folders.
+    names: Option<File>,
     open: Option<(Round, File)>,
+    /// Rounds that have a file.
+    rounds: BTreeSet<Round>,
 }
 
 impl Inbox {
@@ -28,11 +36,16 @@ impl Inbox {
     /// # Errors
     /// [`Failure`] naming the file that cannot be read.
     pub(super) fn open(home: &Path) -> Outcome<(Self, Vec<Request>)> {
-        let inbox = Self { folder: home.join("inbox"), open: None };
-        fs::create_dir_all(&inbox.folder).map_err(|error| failed(&inbox.folder, &error))?;
+        let folder = home.join("inbox");
+        let unusable = |error: io::Error| failed(&folder, &error);
+        fs::create_dir_all(&folder).map_err(unusable)?;
+        let names =
+            if cfg!(unix) { Some(patiently(|| File::open(&folder)).map_err(unusable)?) } else { None };
+        let rounds = rounds_in(&folder).map_err(unusable)?;
+        let inbox = Self { folder, names, open: None, rounds };
         let mut kept = Vec::new();
-        for round in inbox.rounds()? {
-            let path = inbox.path(round);
+        for round in &inbox.rounds {
+            let path = inbox.path(*round);
             kept.extend(read(&path).map_err(|error| failed(&path, &error))?);
         }
         Ok((inbox, kept))
@@ -52,21 +65,25 @@ impl Inbox {
     /// # Errors
     /// [`Failure`] naming the file.
     pub(super) fn prune(&mut self, before: Round) -> Outcome<()> {
-        for round in self.rounds()?.into_iter().filter(|round| *round < before) {
+        while let Some(round) = self.rounds.first().copied().filter(|round| *round < before) {
             let path = self.path(round);
             fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
+            self.rounds.remove(&round);
         }
         Ok(())
     }
 
     fn append(&mut self, round: Round, request: &Request) -> io::Result<()> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != round) {
+            // Its descriptor is the next one's.
+            self.open = None;
             let path = self.path(round);
-            let new = !path.exists();
             let file = patiently(|| OpenOptions::new().append(true).create(true).open(&path))?;
-            if new && cfg!(unix) {
+            if self.rounds.insert(round)
+                && let Some(names) = &self.names
+            {
                 // Else a power failure could take the whole file.
-                patiently(|| File::open(&self.folder))?.sync_all()?;
+                names.sync_all()?;
             }
             self.open = Some((round, file));
         }
@@ -81,15 +98,12 @@ impl Inbox {
     fn path(&self, round: Round) -> PathBuf {
         self.folder.join(round.to_string())
     }
+}
 
-    fn rounds(&self) -> Outcome<Vec<Round>> {
-        let entries =
-            patiently(|| fs::read_dir(&self.folder)).map_err(|error| failed(&self.folder, &error))?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut rounds: Vec<Round> = names.filter_map(|name| name.parse().ok().map(Round)).collect();
-        rounds.sort_unstable();
-        Ok(rounds)
-    }
+fn rounds_in(folder: &Path) -> io::Result<BTreeSet<Round>> {
+    let names =
+        patiently(|| fs::read_dir(folder))?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.parse().ok().map(Round)).collect())
 }
 
 fn failed(path: &Path, error: &io::Error) -> Failure {
@@ -100,7 +114,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn read(path: &Path) -> io::Result<Vec<Request>> {
-    let bytes = fs::read(path)?;
+    let bytes = patiently(|| fs::read(path))?;
     let mut rest: &[u8] = &bytes;
     let mut requests = Vec::new();
     while let Some((request, after)) = entry(rest) {
@@ -109,7 +123,8 @@ fn read(path: &Path) -> io::Result<Vec<Request>> {
     }
     if !rest.is_empty() {
         // Cut off: what is appended behind a torn end would never be read.
-        OpenOptions::new().write(true).open(path)?.set_len((bytes.len() - rest.len()) as u64)?;
+        let file = patiently(|| OpenOptions::new().write(true).open(path))?;
+        file.set_len((bytes.len() - rest.len()) as u64)?;
     }
     Ok(requests)
 }
@@ -125,6 +140,35 @@ fn entry(rest: &[u8]) -> Option<(Request, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process of its own: this one's other tests need descriptors.
+    #[cfg(unix)]
+    #[test]
+    fn chan_13_what_is_kept_in_a_new_round_waits_for_no_descriptor() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        const ALONE: &str = "MUSTER_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "steward::inbox::tests::chan_13_what_is_kept_in_a_new_round_waits_for_no_descriptor";
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            let status = alone.args(["--exact", name]).env(ALONE, "").status().unwrap();
+            assert!(status.success());
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let (mut inbox, _) = Inbox::open(home.path()).unwrap();
+        inbox.keep(Round(1), &Request::Manifest).unwrap();
+        let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        let begun = std::time::Instant::now();
+        inbox.keep(Round(2), &Request::StateOffer).unwrap();
+        inbox.keep(Round(3), &Request::Manifest).unwrap();
+        inbox.prune(Round(2)).unwrap();
+        assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+        drop((taken, inbox));
+        let (_, kept) = Inbox::open(home.path()).unwrap();
+        assert_eq!(kept.len(), 2);
+    }
 
     #[test]
     fn a_torn_end_is_cut_off() {

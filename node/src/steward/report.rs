@@ -20,6 +20,7 @@ use muster_core::round::Awaited;
 use muster_replica::archive::mean_loss;
 use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
+use muster_store::patience::patiently;
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, Outcome};
@@ -50,7 +51,7 @@ impl Reporter {
     /// [`Failure`] naming the file.
     pub(super) fn open(folder: &Path, drawn: bool) -> Outcome<Self> {
         let path = folder.join(LOG);
-        let log = OpenOptions::new().append(true).create(true).open(&path);
+        let log = patiently(|| OpenOptions::new().append(true).create(true).open(&path));
         let log = log.map_err(|error| {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         })?;

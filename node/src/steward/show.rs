@@ -7,6 +7,7 @@ use std::sync::Arc;
 use muster_core::ids::Round;
 use muster_replica::measure_held_out;
 use muster_store::journal::Journal;
+use muster_store::patience::patiently;
 use muster_view::{Source, View};
 use serde_json::json;
 
@@ -37,7 +38,7 @@ pub(super) async fn show(
         let (round, loss) = measure_held_out(&replica)?;
         // For those who look at the folder later.
         if last.replace(round) != Some(round)
-            && let Ok(mut log) = OpenOptions::new().append(true).open(&log)
+            && let Ok(mut log) = patiently(|| OpenOptions::new().append(true).open(&log))
         {
             let _ = log.write_all(event(round, loss).as_bytes());
         }

@@ -121,6 +121,17 @@ impl Pool {
         asked
     }
 
+    /// CHAN-13: closes the connection that is idle for longest, because the system has no descriptor left; whether there was
+    /// one. It is dialled again when it is needed.
+    pub fn relieve(&self) -> bool {
+        let mut slots = self.slots();
+        // Whoever holds a client dials, or waits for an answer.
+        let connected = |slot: &Slot| slot.client.try_lock().is_ok_and(|client| client.is_some());
+        let oldest = slots.idle().filter(|(_, slot)| connected(slot)).min_by_key(|(_, slot)| slot.used);
+        let oldest = oldest.map(|(key, _)| key.clone());
+        oldest.is_some_and(|oldest| slots.slots.remove(&oldest).is_some())
+    }
+
     fn slots(&self) -> MutexGuard<'_, Slots> {
         lock(&self.slots)
     }
@@ -137,11 +148,14 @@ impl Slots {
     /// Drops idle slots, the least recently used first, until `keep` are left or none is idle.
     fn trim(&mut self, keep: usize) {
         while self.slots.len() > keep {
-            let idle = self.slots.iter().filter(|(_, slot)| Arc::strong_count(&slot.client) == 1);
-            let Some(oldest) = idle.min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone()) else {
-                return;
-            };
+            let oldest = self.idle().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { return };
             self.slots.remove(&oldest);
         }
+    }
+
+    /// Those that nobody uses now.
+    fn idle(&self) -> impl Iterator<Item = (&Key, &Slot)> {
+        self.slots.iter().filter(|(_, slot)| Arc::strong_count(&slot.client) == 1)
     }
 }

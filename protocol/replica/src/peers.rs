@@ -155,6 +155,11 @@ impl Peers {
         *lock(&self.moved) = Some(steward);
     }
 
+    /// CHAN-13: frees the descriptor of a connection that nobody uses now; whether there was one.
+    pub fn relieve(&self) -> bool {
+        self.contributions.relieve() || self.pool.relieve()
+    }
+
     fn current(&self, contact: &Contact) -> Contact {
         let moved = lock(&self.moved).clone();
         // Of this very member: another one's contact is left as it is.

@@ -13,6 +13,7 @@ mod duty;
 mod membership;
 mod pledges;
 mod tables;
+mod twin;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use membership::Dismissal;
 pub use pledges::Promise;
 use pledges::{Broken, Pledges};
 use tables::Tables;
+use twin::Twin;
 
 /// What a machine begins with.
 pub struct NodeSetup {
@@ -46,6 +48,8 @@ pub struct NodeSetup {
     pub addresses: Addresses,
     /// What the salts of its tables come from.
     pub secret: [u8; 32],
+    /// What its disk has committed to in the newest rounds.
+    pub committed: Vec<Signed<Commit>>,
 }
 
 /// What reaches a node.
@@ -205,6 +209,8 @@ pub enum MembershipEnd {
     Banned(Box<Ban>),
     /// Another machine runs with its key, and is there.
     Elsewhere(Addresses),
+    /// Another machine runs with its key, and has committed in this round.
+    Twice(Round),
     /// The steward broke a promise, shown by this: why, in words.
     Convicted(Box<Evidence>, String),
 }
@@ -221,6 +227,7 @@ pub struct Node {
     checks: Checks,
     tables: Tables,
     pledges: Pledges,
+    twin: Twin,
     effects: VecDeque<NodeEffect>,
     /// What was given out, and is not begun yet.
     owed: VecDeque<Obligation>,
@@ -253,7 +260,7 @@ pub struct Node {
 impl Node {
     /// A machine at time 0.
     pub fn new(setup: NodeSetup) -> Self {
-        let NodeSetup { ledger, identity, addresses, secret } = setup;
+        let NodeSetup { ledger, identity, addresses, secret, committed } = setup;
         let me = identity.id();
         Self {
             addresses,
@@ -263,6 +270,7 @@ impl Node {
             checks: Checks::new(me),
             tables: Tables::new(ledger.run(), secret),
             pledges: Pledges::default(),
+            twin: Twin::new(&committed, &ledger),
             effects: VecDeque::new(),
             owed: VecDeque::new(),
             echoes: BTreeMap::new(),
@@ -307,7 +315,10 @@ impl Node {
             NodeInput::Sealed(record) => self.sealed(&record.body),
             NodeInput::Notice(notice) => self.notice(*notice),
             NodeInput::Applied(round) => self.over(round),
-            NodeInput::Committed(commits) => self.say(commits.into_iter().map(Request::Commit)),
+            NodeInput::Committed(commits) => {
+                self.twin.committed(&commits, &self.ledger);
+                self.say(commits.into_iter().map(Request::Commit));
+            }
             NodeInput::EchoWritten(round, freeze) => self.echo_written(round, freeze),
             NodeInput::Prepared { round, attempt, parts } => self.prepared(round, attempt, parts),
             NodeInput::Brought(parcel, receipt) => self.brought(&parcel, receipt),
@@ -340,7 +351,9 @@ impl Node {
                 return None;
             }
             if let Some(duty) = self.owed.pop_front() {
-                self.begin(duty);
+                // COMMIT-8: nothing is computed that would not be signed.
+                let begun = self.twin.begun(self.now, duty);
+                begun.into_iter().for_each(|duty| self.begin(duty));
             } else if std::mem::take(&mut self.stirred) {
                 self.turn();
             } else {
@@ -351,13 +364,17 @@ impl Node {
 
     /// When something follows from the time alone.
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.dismissal.as_ref().and_then(Dismissal::timeout).filter(|due| *due > self.now)
+        let dismissal = self.dismissal.as_ref().and_then(Dismissal::timeout);
+        dismissal.into_iter().chain(self.twin.timeout()).filter(|due| *due > self.now).min()
     }
 
     /// There is news. A promise that it breaks ends the membership before anything else is done.
     fn follow(&mut self, ledger: Arc<Ledger>, in_step: bool) {
         (self.ledger, self.in_step, self.followed) = (ledger, in_step, true);
-        self.since.get_or_insert(self.ledger.height());
+        if self.since.is_none() {
+            self.since = Some(self.ledger.height());
+            self.twin.began(&self.ledger);
+        }
         // AUDIT-13: before anything is decided on the news; nobody follows a steward that broke its word.
         let broken = self.pledges.broken_commit(&self.ledger);
         self.break_off(broken);
@@ -378,6 +395,7 @@ impl Node {
         }
         // On another state than the round's nothing can be computed.
         if self.ledger.stage() != Stage::Computing || self.in_step {
+            self.owed.extend(self.twin.released(self.now, &self.ledger));
             self.owed.extend(self.duties.due(&self.ledger));
             // Duties before checks: others wait for what is owed, and the checks are looked at in the next turn.
             if !self.owed.is_empty() {

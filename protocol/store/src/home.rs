@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, Care};
+use crate::patience::patiently;
 
 const MARKER: &str = "format";
 const LOCK: &str = "lock";
@@ -151,7 +152,7 @@ fn take_lock(directory: &Path) -> Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(&path).map_err(failed)?;
+    let file = patiently(|| options.open(&path)).map_err(failed)?;
     files::keep_from_others(&path);
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -48,7 +48,7 @@ impl Sim {
         self.enter(number);
         if self.ledger().member(&self.id(number)).is_some() {
             let (identity, newest) = (self.nodes[number].identity.clone(), self.book.newest());
-            self.nodes[number].machine = machine(&self.plan, number, identity, &newest);
+            self.nodes[number].machine = machine(&self.plan, number, identity, &newest, Vec::new());
             self.nodes[number].alive = true;
             self.catch_up(number);
         }

@@ -75,7 +75,7 @@ pub(super) fn addresses(number: usize) -> Addresses {
 impl Node {
     pub(super) fn new(plan: &Plan, number: usize, ledger: &Arc<Ledger>) -> Self {
         let identity = Arc::new(node_identity(number));
-        let machine = machine(plan, number, identity.clone(), ledger);
+        let machine = machine(plan, number, identity.clone(), ledger, Vec::new());
         let player = plan.players[number].clone();
         let (held, echoed, stayed) = (BTreeMap::new(), BTreeMap::new(), Round(0));
         let alive = player.joins.is_none();
@@ -102,10 +102,16 @@ impl Node {
     }
 }
 
-/// A process that has said nothing yet.
-pub(super) fn machine(plan: &Plan, number: usize, identity: Arc<Identity>, ledger: &Arc<Ledger>) -> Machine {
-    let secret = plan.secret(4, number);
-    Machine::new(NodeSetup { ledger: ledger.clone(), identity, addresses: addresses(number), secret })
+/// A process that has said nothing yet, and what an earlier one committed to.
+pub(super) fn machine(
+    plan: &Plan,
+    number: usize,
+    identity: Arc<Identity>,
+    ledger: &Arc<Ledger>,
+    committed: Vec<Signed<Commit>>,
+) -> Machine {
+    let (secret, addresses) = (plan.secret(4, number), addresses(number));
+    Machine::new(NodeSetup { ledger: ledger.clone(), identity, addresses, secret, committed })
 }
 
 impl Sim {
@@ -120,7 +126,8 @@ impl Sim {
         self.unanswered.retain(|_, (asker, _)| *asker != number);
         let node = &mut self.nodes[number];
         let ledger = node.machine.ledger().clone();
-        node.machine = machine(&self.plan, number, node.identity.clone(), &ledger);
+        let committed = node.held.values().flat_map(|held| held.signed.clone()).collect();
+        node.machine = machine(&self.plan, number, node.identity.clone(), &ledger, committed);
         node.read = 0;
         let (identity, asked) = (node.identity.id(), &self.asked);
         let of_audit = |notice: &&Notice| {

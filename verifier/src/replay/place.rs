@@ -4,18 +4,23 @@
 //! that carries this key's hash, wherever it lies: a folder that comes along with an archive decides nothing.
 
 use std::env;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use muster_core::ids::RunId;
 use muster_store::error::StoreError;
+use muster_store::home::Home;
 use muster_store::secrets;
 
 /// What the key's hash is of, so that another use of the key would not pass for this one.
 const LABEL: &[u8] = b"muster replay progress 1";
 /// Digits of the archive's path in the name of its folder.
 const PATH_DIGITS: usize = 16;
+
+/// For how long an interrupted replay is expected to go on. A folder is as large as some states.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A directory of this user, and its key.
 pub struct Place {
@@ -55,10 +60,31 @@ impl Place {
         self.folder.join(format!("{run:#}-{}", &path[..PATH_DIGITS]))
     }
 
+    /// Removes what interrupted replays have left that were not gone on with for [`KEPT`]; which folders. `own` stays, and
+    /// whatever another process uses.
+    pub fn prune(&self, own: &Path, now: SystemTime) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path != own && path.is_dir());
+        let old = |folder: &PathBuf| {
+            newest(folder).is_some_and(|then| now.duration_since(then).is_ok_and(|age| age > KEPT))
+        };
+        let removed = |folder: &PathBuf| {
+            // Refused for what another process uses, and for what is no folder of a replay.
+            Home::open(folder).map(drop).is_ok() && fs::remove_dir_all(folder).is_ok()
+        };
+        folders.filter(old).filter(removed).collect()
+    }
+
     /// What binds bytes to this place.
     pub fn into_seal(self) -> Seal {
         self.seal
     }
+}
+
+/// When something in a folder was written last.
+fn newest(folder: &Path) -> Option<SystemTime> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    entries.filter_map(|entry| entry.metadata().ok()?.modified().ok()).max()
 }
 
 /// For its owner only, with those above it.
@@ -125,6 +151,27 @@ mod tests {
         let [one, two] = archives.each_ref().map(|archive| place.folder(run, archive));
         assert!(one != two && one.starts_with(directory.path().join("place")));
         assert_eq!(one, place.folder(run, &archives[1].join("../one")));
+    }
+
+    #[test]
+    fn what_was_interrupted_long_ago_is_removed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place::at(directory.path()).unwrap();
+        let folders = ["old", "own", "used"].map(|name| directory.path().join(name));
+        let homes = folders.each_ref().map(|folder| Home::open(folder).unwrap());
+        homes.iter().for_each(|home| home.write_file("progress", b"round 7").unwrap());
+        let [old, own, used] = homes;
+        drop((old, own));
+        // Somebody's own files, in a place that was named by XDG_STATE_HOME.
+        let foreign = directory.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join("thesis.txt"), b"years of work").unwrap();
+        let now = SystemTime::now();
+        assert!(place.prune(&folders[1], now).is_empty(), "they may go on");
+        assert_eq!(place.prune(&folders[1], now + KEPT + Duration::from_secs(60)), [folders[0].clone()]);
+        let left = folders.each_ref().map(|folder| folder.join("progress").exists());
+        assert_eq!((left, foreign.join("thesis.txt").exists()), ([false, true, true], true));
+        drop(used);
     }
 
     #[cfg(unix)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
@@ -77,6 +77,10 @@ impl ReplayFolder {
             }
             Err(error) => return Err(error.into()),
         };
+        let removed = place.as_ref().map(|place| place.prune(&folder, SystemTime::now())).unwrap_or_default();
+        removed.iter().for_each(|old| {
+            say(&format!("removed {}: its replay has not gone on for a month", old.display()))
+        });
         let (row_files, seal, saved) = (home.row_files()?, place.map(Place::into_seal), Instant::now());
         Ok(Some(Self { home, row_files, folder, own, seal, saved, pause: PAUSE, failed: false }))
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use muster_core::limits::{OFFERS, SEATS};
 use muster_core::manifest::Manifest;
+use muster_store::patience::patiently;
 
 use crate::member::{JoinError, JoinOptions};
 
@@ -89,7 +90,8 @@ fn state_bytes(manifest: &Manifest) -> u64 {
 /// Bytes that a folder with all in it takes on the disk. What is removed meanwhile does not count.
 pub(in crate::member) fn used(folder: &Path) -> u64 {
     let own = fs::metadata(folder).map_or(0, |about| taken(&about));
-    let Ok(entries) = fs::read_dir(folder) else { return own };
+    // A folder that is not looked into would count as empty.
+    let Ok(entries) = patiently(|| fs::read_dir(folder)) else { return own };
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(about) if about.is_dir() => used(&entry.path()),
         about => about.map_or(0, |about| taken(&about)),

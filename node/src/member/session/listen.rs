@@ -11,6 +11,7 @@ use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_net::serve::serve;
 use muster_net::shares::Shares;
+use muster_replica::Peers;
 use muster_store::journal::Journal;
 use muster_store::patience;
 use tokio::sync::oneshot;
@@ -30,9 +31,13 @@ pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
 pub(super) async fn listen(
     options: &JoinOptions,
     journal: &Journal,
-    endpoint: Endpoint,
-    shared: Arc<NodeContext>,
+    endpoint: &Endpoint,
+    shared: &Arc<NodeContext>,
+    peers: &Peers,
 ) -> Result<Served, JoinError> {
+    let dialled = peers.clone();
+    // CHAN-13: from here on, also where nobody can dial this member.
+    patience::relieve_by(Arc::new(move || dialled.relieve()));
     let own = endpoint.own_address(&options.ticket.steward);
     let wanted = match (&options.listen, own) {
         (Listen::At(wanted), _) => wanted.clone(),
@@ -45,8 +50,8 @@ pub(super) async fn listen(
     }
     let limit = ConnectionLimit::default();
     let shares = Shares::new(ConnectionLimit { total: limit.total.min(capacity.channel), ..limit });
-    let relief = shares.clone();
-    patience::relieve_by(Arc::new(move || relief.relieve()));
+    let (strangers, dialled) = (shares.clone(), peers.clone());
+    patience::relieve_by(Arc::new(move || strangers.relieve() || dialled.relieve()));
     let listener = bind(&wanted, journal, &shares).await?;
     let address = listener.local_addr();
     journal.put_note(LISTENED, address.to_string().as_bytes())?;
@@ -65,7 +70,7 @@ pub(super) async fn listen(
     let text =
         Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
     let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(serve(listener, endpoint, shared, async move {
+    tokio::spawn(serve(listener, endpoint.clone(), shared.clone(), async move {
         let _ = stopped.await;
     }));
     let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;

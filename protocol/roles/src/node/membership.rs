@@ -47,7 +47,13 @@ impl Node {
                 self.leaving = Some(MembershipEnd::Left);
             }
             Body::Return(back) if back.claimed_signer() == self.me() => self.returned(back),
-            Body::Freeze(freeze) => self.tabulate(freeze.round),
+            Body::Freeze(freeze) => {
+                self.tabulate(freeze.round);
+                // COMMIT-8: the machine whose commitment is sealed goes on, and the other one stops.
+                if self.twin.frozen(self.now, &self.ledger, freeze, &self.identity.id()) {
+                    self.end(MembershipEnd::Twice(freeze.round));
+                }
+            }
             _ => {}
         }
         // ROUND-33: whoever waits in vain for a Freeze may want to know why.

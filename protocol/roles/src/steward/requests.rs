@@ -20,8 +20,9 @@ use crate::keeper::Wanted;
 const ASKED_AGAIN: usize = 4;
 
 /// What is said to a second commitment.
-const TWO_MACHINES: &str = "a member commits once in a round; the other commitment is held. If two machines run with this key, \
-    stop one: each needs a data directory and an invitation of its own";
+const TWO_MACHINES: &str = "a member commits once in a round, and another commitment with this key is held. If two machines run \
+    with a copy of one data directory, stop one: each needs a directory and an invitation of its own, and a key that signs two \
+    results of the same work is banned for life";
 
 /// What is taken at once, or sealed or read first.
 pub(super) enum Disposition {
@@ -168,7 +169,8 @@ impl Steward {
         let held = slot.and_then(|slot| self.conductor.held_commit(slot)).cloned();
         // Before the conductor, which would drop the second commitment, and the evidence with it.
         if let Some(evidence) = equivocation(self.ledger(), held.as_ref(), &signed) {
-            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves. Nobody gains by what is refused.
+            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves, and with a tolerance another
+            // machine has other sums. Nobody gains by what is refused.
             let honest = is_of_two_machines(self.ledger(), &evidence);
             if !honest {
                 // Whether or not the queue takes it, the second commitment is refused.

@@ -6,10 +6,10 @@ use muster_core::ids::{Digest, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::round::CommitReceipt;
 use muster_core::messages::wire::{Notice, Request, Response};
-use muster_roles::node::{MembershipEnd, Milestone, NodeEffect, NodeInput, Parcel};
+use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel};
 use muster_roles::steward;
 
-use super::run::{LONG, NODES, Run, commit, identity, node};
+use super::run::{LONG, NODES, Run, commit, identity, node, node_with};
 
 /// The parcels among effects.
 fn parcels(effects: &[NodeEffect]) -> Vec<Parcel> {
@@ -202,6 +202,85 @@ fn commit_4_a_commitment_with_a_receipt_that_is_not_frozen_ends_the_membership()
     run.wait(LONG);
     run.follow(0);
     assert!(matches!(run.work(0), Some(MembershipEnd::Convicted(..))));
+}
+
+/// A node of an older copy of the first one's directory, which has read the run; and how many records it has read.
+fn copied(run: &Run, start: &Arc<Ledger>) -> (Node, usize) {
+    let mut copy = node(0, start);
+    let read = read_on(&mut copy, run, start.height().0 as usize);
+    (copy, read)
+}
+
+/// Has a node read what is new since; how far.
+fn read_on(node: &mut Node, run: &Run, since: usize) -> usize {
+    let ledger = Arc::new(run.ledger.clone());
+    node.handle(run.now, NodeInput::Followed { ledger, in_step: true, complete: true });
+    for record in run.records.iter().filter(|record| record.height.0 as usize >= since) {
+        node.handle(run.now, NodeInput::Sealed(Box::new(record.clone().into_inner())));
+    }
+    run.ledger.height().0 as usize
+}
+
+/// What it would compute, and how it ends.
+fn computes(node: &mut Node) -> (Option<Round>, Option<MembershipEnd>) {
+    let (mut computes, mut end) = (None, None);
+    while let Some(effect) = node.poll_effect() {
+        match effect {
+            NodeEffect::Compute { round, .. } => computes = Some(round),
+            NodeEffect::End(ending) => end = Some(ending),
+            _ => {}
+        }
+    }
+    (computes, end)
+}
+
+#[test]
+fn commit_8_the_second_of_two_machines_with_one_directory_stops_before_it_signs() {
+    let mut run = Run::new();
+    let start = Arc::new(run.ledger.clone());
+    run.until(Stage::Exchanging);
+    let (mut copy, read) = copied(&run, &start);
+    assert_eq!(computes(&mut copy), (None, None));
+    run.until(Stage::Computing);
+    let read = read_on(&mut copy, &run, read);
+    assert_eq!(computes(&mut copy), (None, None), "somebody else may be signing");
+    run.until(Stage::Exchanging);
+    read_on(&mut copy, &run, read);
+    assert_eq!(computes(&mut copy), (None, Some(MembershipEnd::Twice(Round(1)))));
+    // The one whose commitments are sealed goes on.
+    run.follow(0);
+    assert_eq!(run.work(0), None);
+}
+
+#[test]
+fn commit_8_a_directory_that_was_restored_from_an_older_copy_goes_on_after_a_while() {
+    let mut run = Run::new();
+    let start = Arc::new(run.ledger.clone());
+    run.until(Stage::Exchanging);
+    let (mut restored, read) = copied(&run, &start);
+    run.until(Stage::Computing);
+    read_on(&mut restored, &run, read);
+    assert_eq!(computes(&mut restored), (None, None));
+    let due = restored.poll_timeout().unwrap();
+    restored.handle(due - 1, NodeInput::Tick);
+    assert_eq!(computes(&mut restored), (None, None));
+    restored.handle(due, NodeInput::Tick);
+    assert_eq!(computes(&mut restored), (Some(Round(1)), None));
+}
+
+#[test]
+fn commit_8_what_an_earlier_process_committed_to_is_no_other_machines() {
+    let mut run = Run::new();
+    let start = Arc::new(run.ledger.clone());
+    let view = start.current().unwrap();
+    let slot = view.slot_of(&identity(0).id()).unwrap();
+    let committed = vec![identity(0).sign(run.ledger.run(), &commit(view, slot))];
+    run.until(Stage::Exchanging);
+    let mut restarted = node_with(0, &start, committed);
+    let read = read_on(&mut restarted, &run, start.height().0 as usize);
+    run.until(Stage::Computing);
+    read_on(&mut restarted, &run, read);
+    assert_eq!(computes(&mut restarted), (Some(Round(1)), None));
 }
 
 #[test]

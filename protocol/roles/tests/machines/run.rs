@@ -69,9 +69,15 @@ pub(super) struct Run {
 impl Run {
     /// A run whose first round has begun.
     pub(super) fn new() -> Self {
+        Self::with(Profile::Exact)
+    }
+
+    /// The same with this arithmetic.
+    pub(super) fn with(profile: Profile) -> Self {
         let (organiser, key) = (identity(100), identity(101));
-        let manifest = Arc::new(tiny(organiser.id(), key.id(), 4, NODES as u16));
-        let ledger = Ledger::new(manifest);
+        let mut manifest = tiny(organiser.id(), key.id(), 4, NODES as u16);
+        manifest.profile = profile;
+        let ledger = Ledger::new(Arc::new(manifest));
         let setup = steward::StewardSetup {
             ledger: ledger.clone(),
             identity: key,
@@ -333,11 +339,17 @@ impl Run {
 }
 
 pub(super) fn node(number: usize, ledger: &Arc<Ledger>) -> Node {
+    node_with(number, ledger, Vec::new())
+}
+
+/// A node whose disk has these commitments.
+pub(super) fn node_with(number: usize, ledger: &Arc<Ledger>, committed: Vec<Signed<Commit>>) -> Node {
     Node::new(node::NodeSetup {
         ledger: ledger.clone(),
         identity: identity(number),
         addresses: addresses(number),
         secret: [3; 32],
+        committed,
     })
 }
 

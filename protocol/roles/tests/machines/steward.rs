@@ -3,6 +3,7 @@
 use muster_core::codec::List;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::Stage;
+use muster_core::manifest::Profile;
 use muster_core::messages::enrol::{CloseTree, Return};
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::{Commit, Delivered, Echo, Receipt};
@@ -277,6 +278,20 @@ fn commit_8_a_slower_machine_with_the_same_key_is_refused_and_not_accused() {
     let false_one = Commit { root: Digest([99; 32]), ..said };
     run.ask(member, Request::Commit(identity(0).sign(run_id, &false_one)));
     assert!(run.hearing.is_some());
+}
+
+/// Other processors have other sums of as many leaves.
+#[test]
+fn commit_8_with_a_tolerance_another_sum_of_the_same_leaves_is_refused_and_no_lie() {
+    let mut run = Run::with(Profile::F32);
+    let (member, run_id) = (identity(0).id(), run.ledger.run());
+    let said = committed(&run, 0).verify(run_id).unwrap().into_inner();
+    let said = Commit { profile: Profile::F32, ..said };
+    let first = run.ask(member, Request::Commit(identity(0).sign(run_id, &said)));
+    assert!(matches!(first, Some(Response::Committed(_))));
+    let other = Commit { root: Digest([99; 32]), loss: said.loss + 1, ..said };
+    let second = run.ask(member, Request::Commit(identity(0).sign(run_id, &other)));
+    assert!(second.is_none() && run.hearing.is_none());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use muster_core::manifest::DataFile;
 use super::{ABOUT, Dataset, is_there, name};
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, Care};
+use crate::patience::patiently;
 
 const LOCK: &str = "lock";
 
@@ -53,7 +54,7 @@ fn half(out: &Path) -> PathBuf {
 fn lock(half: &Path, out: &Path) -> Result<File> {
     let path = half.join(LOCK);
     let failed = |error| StoreError::io(&path, &error);
-    let file = File::create(&path).map_err(failed)?;
+    let file = patiently(|| File::create(&path)).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::new(
