@@ -13,7 +13,7 @@ use muster_core::codec::{List, encode};
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
-use muster_core::ledger::RoundView;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::round::Receipt;
@@ -33,10 +33,16 @@ use crate::shares::{Places, Rank};
 const READERS: usize = 4;
 /// Those of them that only the open round has.
 const RESERVED: usize = 1;
+/// Deliveries whose blocks are proved at once, one of each member, and those of them that only the open round has.
+const PROVERS: usize = 2;
+const PROVED_FOR_ROUND: usize = 1;
 /// Bytes of the open round's blocks in memory that others should have taken; the rest is on the disk alone.
 const RELAYED_BYTES: usize = 256 << 20;
 /// Label of the first piece of what others should have taken, behind those of all parts.
 const RELAYED: u16 = limits::PARTS as u16;
+
+/// Why nothing is done any more.
+const STOPPING: Reject = Reject::Stale("this keeper is stopping");
 
 type Held = BTreeMap<(Round, MemberId), Blocks>;
 
@@ -48,6 +54,7 @@ pub(crate) struct Intake {
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
     open: Mutex<Open>,
     readers: Arc<Places>,
+    provers: Arc<Places>,
     quota: Quota,
 }
 
@@ -73,7 +80,30 @@ impl Intake {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
         let (held, relayed, open) = Default::default();
         let (readers, quota) = (Places::new(READERS, RESERVED), Quota::unlimited());
-        Self { layout, shelf, held, relayed, open, readers, quota }
+        let provers = Places::new(PROVERS, PROVED_FOR_ROUND);
+        Self { layout, shelf, held, relayed, open, readers, provers, quota }
+    }
+
+    /// The same as [`Self::take`], in a task, once it is the sender's turn. ROUND-35: a member may bring the same blocks without
+    /// end over all its connections, and whoever proves them for it has a round of its own to compute.
+    ///
+    /// # Errors
+    /// As [`Self::take`], for a round that is not remembered, or because this keeper is stopping.
+    pub(crate) async fn take_in_turn(
+        self: Arc<Self>,
+        ledger: Arc<Ledger>,
+        me: MemberId,
+        sender: MemberId,
+        put: PutBlocks,
+    ) -> Result<Option<Receipt>, Reject> {
+        let open = ledger.current().is_some_and(|view| view.round() == put.round);
+        let rank = if open { Rank::Round } else { Rank::Member };
+        let provers = self.provers.clone();
+        let take = move || {
+            let view = ledger.round(put.round).ok_or(Reject::Stale("the round is not remembered"))?;
+            self.take(view, &me, &sender, put)
+        };
+        provers.work(rank, sender, take).await.unwrap_or(Err(STOPPING))
     }
 
     /// Takes blocks of one part from their author. Returns the receipt to sign once every block of the part is held.
@@ -109,6 +139,11 @@ impl Intake {
         opened: Blocks,
     ) -> Result<bool, Reject> {
         let mut held = self.lock();
+        let newest = held.last_key_value().map_or(round, |((newest, _), _)| round.max(*newest));
+        // ROUND-4: what nobody waits for any more is not taken into memory, round after round.
+        if round < horizon(newest) {
+            return Err(Reject::Stale("blocks of this round come too late"));
+        }
         let blocks = held.entry((round, sender)).or_default();
         let new = opened.iter().filter(|(block, _)| !blocks.contains_key(block));
         self.room(new.map(|(_, entry)| bytes(&entry.0)).sum())?;
@@ -118,7 +153,7 @@ impl Intake {
             return Ok(false);
         }
         // Whatever a sender brings, it is gone from memory some rounds later.
-        held.retain(|(of, _), _| *of >= horizon(round));
+        held.retain(|(of, _), _| *of >= horizon(newest));
         drop(held);
         self.shelf.keep(round, sender, part, data);
         Ok(true)
@@ -224,16 +259,8 @@ impl Intake {
         wanted: Wanted,
         work: impl FnOnce() -> Result<Response, Reject> + Send + 'static,
     ) -> Result<Response, Reject> {
-        let stopping = Reject::Stale("this keeper is stopping");
         let rank = if matches!(wanted, Wanted::Now { .. }) { Rank::Round } else { Rank::Member };
-        // Before the thread is taken: requests for old rounds must not take all threads that block.
-        let Some(place) = self.readers.take(rank, from).await else { return Err(stopping) };
-        let work = tokio::task::spawn_blocking(move || {
-            // Until it is read, also where nobody waits for it any more.
-            let _place = place;
-            work()
-        });
-        work.await.unwrap_or(Err(stopping))
+        self.readers.work(rank, from, work).await.unwrap_or(Err(STOPPING))
     }
 
     /// A block as its author sent it, from memory.

@@ -57,6 +57,26 @@ fn a_whole_part_is_written_once_and_again_only_where_the_disk_did_not_take_it() 
 }
 
 #[test]
+fn round_4_blocks_of_rounds_long_over_fill_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (intake, _, layout) = intake(folder.path());
+    let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
+    let data = Commitment::new(&layout, &q).block(&layout, &q, Block(2)).unwrap();
+    let hold = |round| {
+        let opened = [(Block(2), Arc::new((data.clone(), vec![])))].into();
+        intake.hold(Round(round), sender, Part(2), &[Block(2)], opened)
+    };
+    assert_eq!(hold(20), Ok(true));
+    // As many old rounds as are remembered, again and again.
+    for round in (4..20).chain(4..20) {
+        assert_eq!(hold(round).is_ok(), round >= 17, "{round}");
+    }
+    assert_eq!(intake.lock().len(), 4);
+    assert_eq!(hold(21), Ok(true));
+    assert_eq!(intake.lock().len(), 4, "the oldest goes");
+}
+
+#[test]
 fn others_get_no_more_of_the_disk_than_its_owner_allows() {
     let folder = tempfile::tempdir().unwrap();
     let (intake, home, layout) = intake(folder.path());

@@ -97,12 +97,14 @@ impl NodeContext {
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Unanswered> {
         may_bring(&self.ledger.borrow(), &sender, put.round)?;
         let ledger = self.ledger_at(put.round, put.attempt).await?;
-        let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
+        if ledger.round(put.round).is_none() {
+            return Err(absent("this round"));
+        }
         if !self.conduct.takes_in(put.round, &sender) {
             return Err(Unanswered::Refused("not from you".into()));
         }
-        let taken = self.intake.take(view, &self.identity.id(), &sender, put);
-        let receipt = taken?;
+        let taking = self.intake.clone().take_in_turn(ledger.clone(), self.identity.id(), sender, put);
+        let receipt = taking.await?;
         Ok(receipt
             .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
     }
@@ -177,10 +179,19 @@ fn absent(what: &str) -> Unanswered {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
     use std::sync::Mutex;
+    use std::task::{Context, Waker};
 
-    use muster_core::codec::List;
+    use muster_core::assign::PartPlan;
+    use muster_core::codec::{List, Text};
+    use muster_core::contribution::Commitment;
     use muster_core::ids::{Block, Digest, Row};
+    use muster_core::layout::Layout;
+    use muster_core::manifest::{Profile, fixture};
+    use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role as Joins};
+    use muster_core::messages::record::{Body, Freeze};
+    use muster_core::messages::round::Commit;
     use muster_core::state::State;
     use muster_replica::{Offers, Replica};
     use muster_store::dataset::{self, Dataset, SourceText};
@@ -254,6 +265,82 @@ mod tests {
         assert_eq!(refused(stranger).await, Err(Unanswered::Refused(strange.to_string())));
         let unknown = Reject::Stale("the round is not remembered");
         assert_eq!(refused(steward).await, Err(Unanswered::Refused(unknown.to_string())));
+    }
+
+    fn identity(number: u8) -> Identity {
+        Identity::from_secret(&[number; 32])
+    }
+
+    /// A round in which two members, this one and another, have committed to the same integers.
+    fn exchanging(q: &[i32]) -> Ledger {
+        let [me, other, organiser, steward] = [1, 12, 21, 22].map(identity);
+        let manifest = fixture::tiny(organiser.id(), steward.id(), 4, 2);
+        let mut ledger = Ledger::new(Arc::new(manifest));
+        let seal = |ledger: &mut Ledger, body: Body| {
+            let record = steward.sign(ledger.run(), &ledger.record(body));
+            ledger.apply(&record).unwrap();
+        };
+        let state = ledger.state().clone();
+        seal(&mut ledger, Body::Open(state));
+        for (member, secret) in [(&me, 1), (&other, 12)] {
+            let secret = InvitationSecret::new([secret; 32]);
+            let (role, key) = (Joins::Node, secret.key());
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, key, founder: true };
+            let invitation = organiser.sign(ledger.run(), &invitation);
+            let invitation = Some(secret.present(ledger.run(), invitation, member.id()));
+            let addresses = List::new(vec![Text::new("8.8.8.8:1").unwrap()]).unwrap();
+            let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
+            let enrol = member.sign(ledger.run(), &enrol);
+            seal(&mut ledger, Body::Admit(enrol));
+        }
+        let seats = List::new(ledger.derived_seats()).unwrap();
+        seal(&mut ledger, Body::Begin(seats));
+        let view = ledger.current().unwrap();
+        let (round, state, head) = (view.round(), view.state().root(), view.head());
+        let root = Commitment::new(ledger.layout(), q).root();
+        let mut commits: Vec<_> = [&me, &other]
+            .map(|member| {
+                let slot = view.slot_of(&member.id()).unwrap();
+                let (profile, seats, route, leaves, loss) = (Profile::Exact, 2, None, 1, 0);
+                let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
+                (slot, member.sign(ledger.run(), &commit))
+            })
+            .into();
+        commits.sort_by_key(|(slot, _)| *slot);
+        let commits = List::new(commits.into_iter().map(|(_, commit)| commit).collect()).unwrap();
+        seal(&mut ledger, Body::Freeze(Freeze { round, state, commits }));
+        ledger
+    }
+
+    /// Everything else that a member does shares the threads of its network: to compute, to follow, to be heard in time.
+    #[tokio::test]
+    async fn round_35_a_member_that_brings_blocks_without_end_takes_no_thread_of_the_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, _) = context(folder.path());
+        let layout = Layout::of(&fixture::tiny(identity(21).id(), identity(22).id(), 4, 2).model);
+        let q = vec![7; layout.parameters()];
+        let (ledger, tree) = (exchanging(&q), Commitment::new(&layout, &q));
+        let (me, sender) = (identity(1).id(), identity(12).id());
+        let view = ledger.current().unwrap();
+        let mine = |plan: &&PartPlan| view.takes_in(view.part_of(plan.blocks[0]).unwrap(), &sender, &me);
+        let blocks = view.parts().iter().find(mine).unwrap().blocks.clone();
+        let home = Arc::new(Home::open(&folder.path().join("blocks")).unwrap());
+        let failed = tokio::sync::mpsc::channel(1).0;
+        let intake = Arc::new(Intake::new(Arc::new(layout.clone()), home, failed));
+        let shared = NodeContext { ledger: watch::channel(Arc::new(ledger)).1, intake, ..shared };
+        let put = || {
+            let blocks = blocks.iter().map(|block| tree.block(&layout, &q, *block).unwrap());
+            PutBlocks { round: Round(0), attempt: 0, blocks: List::new(blocks.collect()).unwrap() }
+        };
+        let mut flood: Vec<_> = (0..16).map(|_| Box::pin(shared.put(sender, put()))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(
+            flood.iter_mut().all(|put| put.as_mut().poll(&mut context).is_pending()),
+            "proved on the thread that asks"
+        );
+        for put in flood {
+            assert!(matches!(put.await, Ok(Response::Receipt(_))), "each has its turn");
+        }
     }
 
     #[tokio::test]

@@ -44,6 +44,24 @@ impl Places {
         receiver.await.ok()
     }
 
+    /// Does work that takes long beside the threads of the network, once a member has a place for it; `None` if it never has one,
+    /// or if the work panics.
+    pub(crate) async fn work<T: Send + 'static>(
+        self: &Arc<Self>,
+        rank: Rank,
+        member: MemberId,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        // Before the thread is taken: what waits for its turn must not take all threads that block.
+        let place = self.take(rank, member).await?;
+        let work = tokio::task::spawn_blocking(move || {
+            // Until it is done, also where nobody waits for it any more.
+            let _place = place;
+            work()
+        });
+        work.await.ok()
+    }
+
     /// Gives free places to those whose turn it is.
     fn give(self: &Arc<Self>) {
         loop {

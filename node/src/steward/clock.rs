@@ -1,5 +1,7 @@
 //! The driver's clock: it stands still while this process does, and what has come is never late because it was not looked at.
 
+use std::time::Duration;
+#[cfg(not(target_os = "linux"))]
 use std::time::Instant;
 
 /// Milliseconds between two turns from which on the process is said not to have run: turns come twice a second.
@@ -7,7 +9,7 @@ const GAP: u64 = 5_000;
 
 /// Time as the machine is told it.
 pub(super) struct Clock {
-    began: Instant,
+    began: Start,
     /// Milliseconds in which the process did not run.
     lost: u64,
     /// When the last turn began.
@@ -21,7 +23,7 @@ pub(super) struct Clock {
 impl Clock {
     /// Begins at 0.
     pub(super) fn start() -> Self {
-        Self { began: Instant::now(), lost: 0, turn: 0, next: 0, seen: 0 }
+        Self { began: Start::now(), lost: 0, turn: 0, next: 0, seen: 0 }
     }
 
     /// A turn begins. Until [`Clock::catch_up`] the time stays that of the turn before where a timer has run out since: what
@@ -75,9 +77,52 @@ impl Clock {
     }
 }
 
+/// When the process began, by a clock that goes on while the machine sleeps. On Linux [`std::time::Instant`] does not: a machine that
+/// slept for an hour would seem never to have stood still, and nobody could have been heard.
+#[cfg(target_os = "linux")]
+struct Start(Duration);
+
+#[cfg(target_os = "linux")]
+impl Start {
+    fn now() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+        Self(Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default()))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+/// The same, as far as the system tells.
+#[cfg(not(target_os = "linux"))]
+struct Start(Instant);
+
+#[cfg(not(target_os = "linux"))]
+impl Start {
+    fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel's uptime includes the time that the machine slept.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn round_38_the_clock_goes_on_while_the_machine_sleeps() {
+        let Ok(uptime) = std::fs::read_to_string("/proc/uptime") else { return };
+        let uptime: f64 = uptime.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap();
+        let clock = Start::now().0.as_secs_f64();
+        assert!((clock - uptime).abs() < 5.0, "{clock} {uptime}");
+    }
 
     #[test]
     fn round_38_the_clock_stands_still_while_the_process_does() {

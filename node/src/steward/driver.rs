@@ -131,16 +131,12 @@ impl Questions {
 /// Work for a member in a thread for such work, once it is its turn.
 async fn in_turn<T: Send + 'static>(
     places: Arc<Places>,
+    rank: Rank,
     member: MemberId,
     work: impl FnOnce() -> Result<T, Reject> + Send + 'static,
 ) -> Result<T, Reject> {
-    let stopping = Reject::Stale("this steward is stopping");
-    let Some(place) = places.take(Rank::Round, member).await else { return Err(stopping) };
-    let work = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        work()
-    });
-    work.await.unwrap_or(Err(stopping))
+    let done = places.work(rank, member, work).await;
+    done.unwrap_or(Err(Reject::Stale("this steward is stopping")))
 }
 
 impl StewardDriver {
@@ -322,8 +318,11 @@ impl StewardDriver {
             return self.machine.handle(self.now(), StewardInput::Stored(question, stored));
         };
         let (intake, me) = (self.intake.clone(), self.identity.id());
+        // ROUND-35: whoever brings what is over has its turns behind those that the round waits for.
+        let open = self.machine.ledger().current().is_some_and(|view| view.round() == put.round);
+        let rank = if open { Rank::Round } else { Rank::Member };
         let take = move || intake.take(&view, &me, &from, put);
-        let (work, sender) = (in_turn(self.work.clone(), from, take), self.sender.clone());
+        let (work, sender) = (in_turn(self.work.clone(), rank, from, take), self.sender.clone());
         self.tasks.spawn(async move {
             let stored = StewardInput::Stored(question, work.await);
             let _ = sender.send(Inbound::Input(stored)).await;
@@ -345,7 +344,7 @@ impl StewardDriver {
     /// Checks the signatures of a delivery's receipts, beside the driver.
     fn check_delivery(&self, question: Question, claimed: ClaimedDelivery) {
         let (author, sender) = (claimed.author(), self.sender.clone());
-        let work = in_turn(self.work.clone(), author, move || claimed.check());
+        let work = in_turn(self.work.clone(), Rank::Round, author, move || claimed.check());
         self.tasks.spawn(async move {
             let checked = StewardInput::DeliveryChecked(question, Box::new(work.await));
             let _ = sender.send(Inbound::Input(checked)).await;

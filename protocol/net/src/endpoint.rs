@@ -52,11 +52,24 @@ pub struct Endpoint {
     /// have one, so that there are no more than a run has.
     own: Arc<Mutex<BTreeMap<MemberId, IpAddr>>>,
     /// The channel key in use, and since when.
-    key: Arc<Mutex<ChannelKey>>,
+    key: Arc<Mutex<Option<ChannelKey>>>,
 }
 
-/// The channel key of all connections of some minutes, and since when; none before the first connection.
-type ChannelKey = Option<(Instant, Arc<Credentials>)>;
+/// The channel key of all connections of some minutes; there is none before the first one.
+struct ChannelKey {
+    since: Instant,
+    /// The same in seconds since 1970.
+    date: u64,
+    credentials: Arc<Credentials>,
+}
+
+impl ChannelKey {
+    /// CHAN-15: by the clock of the day as well. The other one stands still while a machine sleeps, and a certificate is void some
+    /// time after the date that it was made at, whatever that date was.
+    fn serves(&self, date: u64) -> bool {
+        self.since.elapsed() < KEY_LIFE && self.date.abs_diff(date) < KEY_LIFE.as_secs()
+    }
+}
 
 /// Bytes over all channels of an endpoint, encryption included, handshakes not.
 #[derive(Default)]
@@ -106,13 +119,17 @@ impl Endpoint {
     /// CHAN-15: the channel key and its certificate, the same for some minutes. What a channel's messages are sealed with
     /// comes from ephemeral keys as well, which each connection has for itself.
     pub(crate) fn credentials(&self) -> io::Result<Arc<Credentials>> {
+        self.credentials_at(now())
+    }
+
+    fn credentials_at(&self, date: u64) -> io::Result<Arc<Credentials>> {
         let mut key = lock(&self.key);
-        if let Some((_, credentials)) = key.as_ref().filter(|(since, _)| since.elapsed() < KEY_LIFE) {
-            return Ok(credentials.clone());
+        if let Some(key) = key.as_ref().filter(|key| key.serves(date)) {
+            return Ok(key.credentials.clone());
         }
-        let expiry = now().saturating_add(CERTIFICATE_SECONDS);
+        let expiry = date.saturating_add(CERTIFICATE_SECONDS);
         let credentials = Arc::new(Credentials::new(self.run, &self.identity, random()?, expiry));
-        *key = Some((Instant::now(), credentials.clone()));
+        *key = Some(ChannelKey { since: Instant::now(), date, credentials: credentials.clone() });
         Ok(credentials)
     }
 }
@@ -154,9 +171,21 @@ mod tests {
         let first = endpoint.credentials().unwrap();
         assert!(Arc::ptr_eq(&first, &endpoint.clone().credentials().unwrap()));
         let long_ago = Instant::now().checked_sub(KEY_LIFE);
-        if let (Some(long_ago), Some((since, _))) = (long_ago, lock(&endpoint.key).as_mut()) {
-            *since = long_ago;
+        if let (Some(long_ago), Some(key)) = (long_ago, lock(&endpoint.key).as_mut()) {
+            key.since = long_ago;
         }
         assert_eq!(Arc::ptr_eq(&first, &endpoint.credentials().unwrap()), long_ago.is_none());
+    }
+
+    /// A laptop that was closed overnight, and one whose clock is set right after its start.
+    #[test]
+    fn chan_15_no_certificate_is_shown_that_the_date_has_voided() {
+        let endpoint = Endpoint::new(RunId(Digest([1; 32])), Arc::new(Identity::from_secret(&[1; 32])));
+        let first = endpoint.credentials_at(1_000_000).unwrap();
+        assert!(Arc::ptr_eq(&first, &endpoint.credentials_at(1_000_299).unwrap()));
+        for date in [1_000_000 + CERTIFICATE_SECONDS, 1_800_000_000, 0] {
+            let other = endpoint.credentials_at(date).unwrap();
+            assert!(!Arc::ptr_eq(&first, &other), "{date}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod catch_up;
 mod error;
 mod fetch;
+mod prefetches;
 mod proofs;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use tokio::sync::mpsc;
 
 use self::catch_up::Pending;
 pub use self::error::FollowError;
+use self::prefetches::Prefetches;
 use self::proofs::Shown;
 use crate::gossip::Gossiping;
 use crate::hearsay::Misbehaviour;
@@ -56,6 +58,7 @@ pub struct Follower {
     board: u64,
     notice: u64,
     pending: VecDeque<Pending>,
+    prefetches: Prefetches,
     gossip: Option<Arc<Gossiping>>,
     findings: Option<mpsc::Receiver<Misbehaviour>>,
     listener: Option<NoticeListener>,
@@ -89,6 +92,7 @@ impl Follower {
             board: 0,
             notice: 0,
             pending: VecDeque::new(),
+            prefetches: Prefetches::default(),
             gossip: None,
             findings: None,
             listener: None,

@@ -128,11 +128,9 @@ impl Gossiping {
 
     /// Announces where this member can be dialled from now on.
     pub fn announce(&self, identity: &Identity, addresses: Addresses) {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        self.gossip.announce(
-            &identity
-                .sign(self.run, &Whereabouts { addresses, time: u64::try_from(time).unwrap_or(u64::MAX) }),
-        );
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let time = later(self.journal.as_deref(), u64::try_from(now).unwrap_or(u64::MAX));
+        self.gossip.announce(&identity.sign(self.run, &Whereabouts { addresses, time }));
     }
 
     /// Where a member says that it can be dialled, looked up for `patience` at most.
@@ -165,6 +163,21 @@ impl Gossiping {
     pub fn neighbourhood(&self) -> watch::Receiver<Neighbourhood> {
         self.gossip.neighbourhood()
     }
+}
+
+/// Note of the time of the last announcement.
+const ANNOUNCED: &str = "announced";
+
+/// CHAN-20: a time after that of the announcement before. Of two the later one stays, and whoever was once ahead of its time would
+/// otherwise be found where it was then, by everybody to whom somebody shows that announcement.
+fn later(journal: Option<&Journal>, now: u64) -> u64 {
+    let Some(journal) = journal else { return now };
+    let before = journal.note(ANNOUNCED).ok().flatten().and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    let time = before.map_or(now, |before| now.max(u64::from_le_bytes(before).saturating_add(1)));
+    if let Err(error) = journal.put_note(ANNOUNCED, &time.to_le_bytes()) {
+        tracing::warn!("the time of an announcement is not remembered: {}", error.brief());
+    }
+    time
 }
 
 /// Note of the peers met, to begin with another time.
@@ -263,5 +276,19 @@ impl Sieve for Deaf {
 
     fn is_host(&self, _: &IpAddr) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chan_20_whoever_was_ahead_of_its_time_is_found_where_it_went_afterwards() {
+        let journal = Journal::in_memory().unwrap();
+        // A clock that is right, one that is years ahead, and one that was set right again.
+        let times = [1_000, 9_000, 2_000, 2_001].map(|now| later(Some(&journal), now));
+        assert_eq!(times, [1_000, 9_000, 9_001, 9_002]);
+        assert_eq!(later(None, 5), 5);
     }
 }

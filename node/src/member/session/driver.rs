@@ -43,6 +43,8 @@ use crate::progress::ProgressDisplay;
 pub(super) const QUEUE: usize = 64;
 /// Longest sleep.
 const TURN: u64 = 60_000;
+/// Comparisons of results at once: each is of all results that the board has shown by then.
+const COMPARISONS: usize = 8;
 
 /// What comes back from a task.
 pub(super) enum Completion {
@@ -318,6 +320,9 @@ impl NodeDriver {
             }
             goes_on
         });
+        // CHAN-26: a board that shows other results again and again has the newest ones compared.
+        let old = self.comparing.len().saturating_sub(COMPARISONS - 1);
+        self.comparing.drain(..old).for_each(|(_, task)| task.abort());
         let (round, sender) = (check.round, self.sender.clone());
         let said = move |(check, objections)| {
             let sender = sender.clone();

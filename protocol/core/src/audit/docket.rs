@@ -127,6 +127,13 @@ impl Docket {
         late.map(|case| case.request().target).collect()
     }
 
+    /// ROUND-38: every clock begins anew, because the steward did not run for a while. What was done meanwhile was heard by nobody,
+    /// and whoever has the word, or owes something, has to find the way back first.
+    pub fn resume(&mut self, now: u64) {
+        self.turns.values_mut().for_each(|turn| turn.begin_again(now));
+        self.roster.begin_again(now);
+    }
+
     /// Takes in what the ledger has by now, and gives the verifiers that are idle (DUTY-4).
     pub fn idles(&mut self, now: u64, ledger: &Ledger) -> Vec<Body> {
         self.look(ledger);
@@ -281,5 +288,44 @@ fn owed_step(
         _ if ledger.is_taken_over(round, target) => Some(Step::Recomputation),
         (_, Some(Standing::Left)) => None,
         (word, _) => word.step(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::fixture::{Chain, node};
+    use crate::manifest::Timers;
+
+    /// A docket with a verifier that owes its coin, and a member that owes a table, and when the first of them has failed.
+    fn waiting(chain: &Chain) -> (Docket, u64) {
+        let mut docket = Docket::default();
+        let request = chain.request(0, Round(0), node(1).id());
+        docket.post(0, &chain.ledger, &Notice::Request(request)).unwrap();
+        assert!(docket.silences(0, &chain.ledger).is_empty() && docket.idles(0, &chain.ledger).is_empty());
+        let due = docket.timeout(&chain.ledger).unwrap();
+        (docket, due)
+    }
+
+    /// A machine that slept while members answered: they need some seconds to find it again.
+    #[test]
+    fn round_38_nobody_is_silent_or_idle_for_the_time_in_which_nobody_was_heard() {
+        let mut chain = Chain::begin();
+        chain.finish_round();
+        let ledger = &chain.ledger;
+        let Timers { audit, commit, .. } = ledger.manifest().timers;
+        let failed =
+            |docket: &mut Docket, now| (docket.silences(now, ledger).len(), docket.idles(now, ledger).len());
+        let (mut docket, due) = waiting(&chain);
+        assert_eq!(due, u64::from(audit));
+        assert_eq!(failed(&mut docket, due - 1), (0, 0));
+        assert_eq!(failed(&mut docket, due), (1, 0));
+        let (mut docket, late) = (waiting(&chain).0, u64::from(audit + commit));
+        assert_eq!(failed(&mut docket, late).1, 1, "a coin is owed as well");
+        let mut docket = waiting(&chain).0;
+        docket.resume(due - 1);
+        assert_eq!(failed(&mut docket, 2 * due - 2), (0, 0));
+        assert_eq!(failed(&mut docket, 2 * due - 1), (1, 0));
+        assert_eq!(failed(&mut docket, due - 1 + late).1, 1);
     }
 }

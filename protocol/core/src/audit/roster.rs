@@ -306,6 +306,11 @@ impl Roster {
         owing
     }
 
+    /// All clocks begin anew; what they are about stays.
+    pub(super) fn begin_again(&mut self, now: u64) {
+        self.clocks.values_mut().for_each(|clock| clock.since = now);
+    }
+
     /// When [`Roster::idle`] may next have something.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.clocks.values().map(|clock| clock.since.saturating_add(clock.patience)).min()

@@ -322,6 +322,10 @@ impl Ledger {
         let standing = self.member(&target).map(|m| m.standing);
         let present = matches!(standing, Some(Standing::Active | Standing::Away));
         self.require(present, "only a present member can be silent")?;
+        // AUDIT-8: no second silence is sealed. By turns with Answered, which nobody else signs, one request would otherwise make a
+        // ledger without end, on the disk of everybody who follows.
+        let taken = self.is_taken_over(request.round, &target);
+        self.require(!taken, "a member is silent about a contribution once")?;
         // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
         self.note_failure(&target, self.next_round);
         self.stand(&target, Standing::Silent(digest));

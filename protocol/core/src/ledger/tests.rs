@@ -316,6 +316,26 @@ fn ledger_11_a_present_member_is_silent_by_a_due_request_until_its_answer() {
     assert_eq!(standing(&chain, &node(1)), Standing::Active, "a first failure bars nobody (LEDGER-20)");
 }
 
+/// A hostile steward needs one request for it, and nobody's signature besides: what it seals meanwhile, everybody keeps.
+#[test]
+fn ledger_11_one_request_makes_no_ledger_without_end() {
+    let mut chain = Chain::begin();
+    chain.finish_round();
+    let request = chain.request(0, Round(0), node(1).id());
+    chain.seal(Body::Silence(request.clone()));
+    chain.seal(Body::Answered(request.digest()));
+    assert!(!takes(&chain, Body::Silence(request.clone())), "silent about it before");
+    chain.finish_round();
+    let silent_then = chain.request(0, Round(1), node(1).id());
+    assert!(
+        !takes(&chain, Body::Silence(silent_then)),
+        "all that it had contributed to is taken over (AUDIT-8)"
+    );
+    chain.finish_round();
+    let request = chain.request(0, Round(2), node(1).id());
+    chain.seal(Body::Silence(request));
+}
+
 /// Five founders and four newcomers, in a run of 16 leaves a round.
 fn with_newcomers() -> Chain {
     let mut manifest = manifest(5);

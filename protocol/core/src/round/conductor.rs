@@ -201,7 +201,7 @@ impl Conductor {
             // Who is out changes nothing by coming back; a verifier may end a probation.
             let helps = self.ledger.member(&member).is_some_and(|member| self.helps(member));
             if self.live.insert(member) && helps {
-                self.barren.stir();
+                self.barren.come(member);
             }
         } else {
             self.live.remove(&member);

@@ -3,7 +3,7 @@ use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round};
 use crate::ledger::Stage;
-use crate::ledger::fixture::{Chain, manifest, node, slots, steward};
+use crate::ledger::fixture::{Chain, manifest, node, roots, slots, steward};
 use crate::manifest::Manifest;
 use crate::messages::record::Body;
 use crate::messages::round::{Checked, Delivered, Receipt};
@@ -438,4 +438,61 @@ fn a_run_that_waits_for_members_seals_nothing() {
     conductor.start();
     conductor.tick(u64::from(u32::MAX));
     assert_eq!((chain.ledger.stage(), proposed(&mut conductor)), (Stage::Gathering, None));
+}
+
+/// A round in which everybody commits and nobody delivers; gives the pause before its Freeze.
+fn barren_round(chain: &mut Chain, conductor: &mut Conductor, now: &mut u64) -> u64 {
+    for number in 0..4 {
+        conductor.commit(*now, chain.commit(number, 2)).unwrap();
+    }
+    let pause = conductor.paused_until().map_or(0, |until| until - *now);
+    *now += pause;
+    conductor.tick(*now);
+    loop {
+        match conductor.poll_output() {
+            Some(Output::Seal(body)) => {
+                let over = matches!(body, Body::Outcome(_));
+                conductor.sealed(*now, &chain.seal(body)).unwrap();
+                conductor.cases(*now, None);
+                if over {
+                    return pause;
+                }
+            }
+            Some(Output::Apply(_)) => {
+                conductor.applied(*now, Ok(roots(chain.ledger.state().step() + 1)));
+            }
+            Some(output) => panic!("{output:?}"),
+            None => {
+                *now += u64::from(chain.ledger.manifest().timers.part);
+                conductor.tick(*now);
+            }
+        }
+    }
+}
+
+/// One line that breaks and works again, by chance or on purpose, would end every pause: the rounds of a run are numbered, and used
+/// up within hours.
+#[test]
+fn round_26_who_comes_and_goes_ends_one_pause_and_spends_no_rounds() {
+    let mut manifest = manifest(4);
+    manifest.training.rounds = 20;
+    let mut chain = Chain::begin_with(manifest);
+    let (mut conductor, mut now) = (conductor(&chain), 0);
+    conductor.start();
+    let part = u64::from(chain.ledger.manifest().timers.part);
+    let flap = |conductor: &mut Conductor, now: u64, number: u8| {
+        conductor.live(now, node(number).id(), false);
+        conductor.live(now, node(number).id(), true);
+    };
+    let mut round = |conductor: &mut Conductor| barren_round(&mut chain, conductor, &mut now);
+    assert_eq!([(); 5].map(|()| round(&mut conductor)), [0, 0, 0, part, 2 * part]);
+    flap(&mut conductor, 0, 1);
+    assert_eq!([(); 4].map(|()| round(&mut conductor)), [0, 0, 0, part], "it may have been what was lacking");
+    let pauses = [(); 4].map(|()| {
+        flap(&mut conductor, 0, 1);
+        round(&mut conductor)
+    });
+    assert_eq!(pauses, [2 * part, 4 * part, 8 * part, 16 * part], "it was not");
+    flap(&mut conductor, 0, 2);
+    assert_eq!(round(&mut conductor), 0, "another one may be");
 }

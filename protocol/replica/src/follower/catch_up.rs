@@ -50,10 +50,12 @@ impl Follower {
         if shard.is_none_or(|shard| !lock(&self.replica).held().any(|held| held == shard)) {
             return;
         }
+        let Some(prefetch) = self.prefetches.begin(&result, result.author()) else { return };
         let results = self.results.clone();
         let peers = self.peers.clone();
         let stopwatch = lock(&self.replica).stopwatch().clone();
         tokio::spawn(async move {
+            let _until_it_ends = prefetch;
             let mut pause = AGAIN;
             for _ in 0..FETCHES {
                 let begun = Instant::now();

@@ -183,9 +183,12 @@ impl Node {
             Notice::Request(signed) => {
                 // AUDIT-1: whoever is not drawn would otherwise have any member compute tables for nothing.
                 let request = self.ledger.check_request(&signed);
-                if request.is_ok_and(|request| request.target == self.me()) {
-                    // Before the rows are made: after a restart the board may show the results first.
-                    self.tables.expect(signed.digest());
+                let oldest = self.ledger.rounds().next().map_or(Round(0), RoundView::round);
+                // Expected before the rows are made: after a restart the board may show the results first.
+                if let Ok(request) = request
+                    && request.target == self.me()
+                    && self.tables.expect(signed.digest(), request.round, oldest)
+                {
                     self.effects.push_back(NodeEffect::MakeRows(Box::new(signed)));
                 }
             }

@@ -9,17 +9,24 @@ use muster_core::sign::{Identity, Signed, Verified};
 
 /// Tables sealed and not yet opened; when there are too many, one of the oldest round goes, which may be forgotten by now.
 const OPEN: usize = 1024;
+/// Requests whose rows are made at once: as many as may be due, and more.
+const MAKING: usize = 256;
 
 /// The tables that this member has sealed and not opened yet.
 pub(super) struct Tables {
     run: RunId,
     secret: [u8; 32],
-    /// Requests whose rows are being made, and the results that were sealed for them already: after a restart the board has
-    /// both.
-    awaited: BTreeMap<Digest, Option<Signed<ResultsSeal>>>,
+    /// Requests whose rows are being made.
+    awaited: BTreeMap<Digest, AwaitedTable>,
     by_request: BTreeMap<Digest, SealedTable>,
     /// How many were ever sealed.
     count: u64,
+}
+
+struct AwaitedTable {
+    round: Round,
+    /// What was sealed for it already: after a restart the board has both.
+    results: Option<Signed<ResultsSeal>>,
 }
 
 struct SealedTable {
@@ -62,18 +69,21 @@ impl Tables {
         table
     }
 
-    /// A table is going to be sealed for this request.
-    pub(super) fn expect(&mut self, request: Digest) {
+    /// A table is going to be sealed for this request about a round, the oldest remembered one or a later one; `false` where its
+    /// rows are being made already, or those of too many others. CHAN-26: a request that is shown again makes no more work.
+    pub(super) fn expect(&mut self, request: Digest, round: Round, oldest: Round) -> bool {
         // Rows of some are never made.
-        if self.awaited.len() >= OPEN {
-            self.awaited.clear();
+        self.awaited.retain(|_, table| table.round >= oldest);
+        let begins = !self.awaited.contains_key(&request) && self.awaited.len() < MAKING;
+        if begins {
+            self.awaited.insert(request, AwaitedTable { round, results: None });
         }
-        self.awaited.insert(request, None);
+        begins
     }
 
     /// Opens a table that was just sealed, if its verifier has sealed results for it before.
     pub(super) fn open_at_once(&mut self, request: &Digest) -> Option<(Round, TableOpening)> {
-        let results = self.awaited.remove(request)??;
+        let results = self.awaited.remove(request)?.results?;
         self.open(&results)
     }
 
@@ -82,7 +92,7 @@ impl Tables {
         let results = signed.verify(self.run).ok()?;
         let Some(held) = self.by_request.get(&results.request) else {
             if let Some(early) = self.awaited.get_mut(&results.request) {
-                *early = Some(signed.clone());
+                early.results = Some(signed.clone());
             }
             return None;
         };
@@ -152,12 +162,34 @@ mod tests {
         before.tables = Tables::new(RUN, [3; 32]);
         // AUDIT-6: nothing is opened but the table that the sealed results name.
         assert!(!before.opens(&results), "nobody has asked it, as far as it knows");
-        before.tables.expect(name);
+        assert!(before.tables.expect(name, Round(5), Round(0)));
         assert!(!before.opens(&results), "its rows are being made");
         before.asked = 0;
         before.seal(5);
         assert!(before.tables.open_at_once(&name).is_some());
         assert!(before.tables.open_at_once(&name).is_none() && !before.opens(&results), "once");
+    }
+
+    #[test]
+    fn chan_26_a_request_that_is_shown_again_and_again_makes_one_table() {
+        let mut tables = Tables::new(RUN, [3; 32]);
+        let name = |number: u32| {
+            let mut name = Digest::default();
+            name.0[..4].copy_from_slice(&number.to_le_bytes());
+            name
+        };
+        let mut begun =
+            |number: u32, round: u32, oldest: u32| tables.expect(name(number), Round(round), Round(oldest));
+        assert!(begun(0, 5, 5));
+        assert!((0..1000).all(|_| !begun(0, 5, 5)));
+        // One signer has as many names for one request as it likes.
+        assert_eq!((1..1000).filter(|number| begun(*number, 5, 5)).count(), MAKING - 1);
+        assert!(begun(1000, 6, 6), "what is forgotten waits for nothing");
+        tables.open_at_once(&name(1000));
+        assert!(
+            tables.expect(name(1000), Round(6), Round(6)),
+            "it is made, and asked for again by a new board"
+        );
     }
 
     #[test]

@@ -55,6 +55,7 @@ impl Steward {
     /// nobody could hear.
     pub(super) fn resume(&mut self) {
         self.conductor.resume(self.now);
+        self.docket.resume(self.now);
         self.expect_members();
         self.tell(Bulletin::Resumed);
     }

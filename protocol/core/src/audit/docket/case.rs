@@ -71,6 +71,11 @@ impl Turn {
         Self { since: now, round: ledger.next_round() }
     }
 
+    /// It has lasted no time yet, however many rounds.
+    pub(super) fn begin_again(&mut self, now: u64) {
+        self.since = now;
+    }
+
     /// AUDIT-8: it has lasted `audit` milliseconds, or a tenth of them and half of the window.
     pub(super) fn is_over(self, now: u64, ledger: &Ledger) -> bool {
         now >= self.timeout(ledger)

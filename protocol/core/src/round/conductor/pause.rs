@@ -1,6 +1,9 @@
 //! Rounds in which nothing counts: after some of them the steward waits before it spends the next one.
 
+use std::collections::BTreeSet;
+
 use super::Conductor;
+use crate::ids::MemberId;
 use crate::ledger::{Ledger, RoundView, Stage, Standing};
 use crate::messages::record::{Body, Credit};
 use crate::standing::voucher_share;
@@ -13,16 +16,26 @@ const LONGEST: u64 = 3_600_000;
 /// What led up to a pause.
 #[derive(Default)]
 pub(super) struct Barren {
-    /// Barren rounds in a row, up to the newest.
+    /// Barren rounds in a row since whatever makes them so may have been over, up to the newest.
     rounds: u32,
-    /// Whether the record that is being sealed says where a member has moved to.
-    moving: bool,
+    /// The member of which the record that is being sealed says where it has moved to.
+    moving: Option<MemberId>,
+    /// Members that have ended pauses since a round was not barren.
+    came: BTreeSet<MemberId>,
 }
 
 impl Barren {
-    /// A member was admitted, connected or moved: whatever kept members from each other may be over.
+    /// Whatever kept members from each other may be over.
     pub(super) fn stir(&mut self) {
         self.rounds = 0;
+    }
+
+    /// The same, because a member has connected or moved. ROUND-26: each does so once until a round is not barren. Whoever comes and
+    /// goes would otherwise spend the run's rounds on nothing.
+    pub(super) fn come(&mut self, member: MemberId) {
+        if self.rounds > 0 && self.came.insert(member) {
+            self.stir();
+        }
     }
 
     /// Takes note of a record before the ledger takes it. Whoever is active and returns has moved; whoever was away
@@ -30,7 +43,8 @@ impl Barren {
     pub(super) fn proposed(&mut self, ledger: &Ledger, body: &Body) {
         let Body::Return(back) = body else { return };
         let member = ledger.member(&back.claimed_signer());
-        self.moving = member.is_some_and(|member| member.standing == Standing::Active);
+        let moves = member.filter(|member| member.standing == Standing::Active);
+        self.moving = moves.map(|member| member.id);
     }
 
     /// Takes note of a record that the ledger has taken.
@@ -41,10 +55,14 @@ impl Barren {
                 let barren = view.is_some_and(RoundView::is_barren);
                 // ROUND-26: newcomers alone come closer to weight by such a round, or it is spent for nothing.
                 let earned = view.is_some_and(|view| !view.weighs()) && has_earned(ledger, &outcome.credits);
-                self.rounds = if barren && !earned { self.rounds.saturating_add(1) } else { 0 };
+                if barren && !earned {
+                    self.rounds = self.rounds.saturating_add(1);
+                } else {
+                    *self = Self::default();
+                }
             }
             Body::Admit(_) => self.stir(),
-            Body::Return(_) if self.moving => self.stir(),
+            Body::Return(_) => self.moving.take().into_iter().for_each(|member| self.come(member)),
             _ => {}
         }
     }

@@ -20,6 +20,9 @@ use tracing::{info, warn};
 
 use super::{Audits, Done, Key, Stop, Subject, Work, WorkKind};
 
+/// Requests of one audit that are known by name: an honest verifier makes one, and another one where the first became void.
+const REQUESTS: usize = 4;
+
 /// Round, slot and verifier of an audit.
 type Name = (Round, Slot, MemberId);
 
@@ -39,6 +42,8 @@ struct Other {
     target: MemberId,
     /// None where it has only said what all leaves give.
     request: Option<Signed<AuditRequest>>,
+    /// How many requests have its name.
+    requests: usize,
     table: Option<Signed<TableSeal>>,
     results: Option<Signed<ResultsSeal>>,
     opening: Option<Signed<TableOpening>>,
@@ -63,7 +68,7 @@ struct Suspicion {
 impl Other {
     fn of(target: MemberId) -> Self {
         let (request, table, results, opening) = (None, None, None, None);
-        Self { target, request, table, results, opening, passed: false, job: None }
+        Self { target, request, requests: 0, table, results, opening, passed: false, job: None }
     }
 
     /// The re-execution of this verdict; none where a step was not shown before it, or `me` has no say in the round.
@@ -133,6 +138,17 @@ impl Others {
         self.names.retain(|_, (round, ..)| *round >= oldest);
     }
 
+    /// Somebody asks. CHAN-26: a verifier may sign one request in any number of ways, and a steward may show them all.
+    fn asked(&mut self, name: Name, target: MemberId, signed: &Signed<AuditRequest>) {
+        let other = self.audits.entry(name).or_insert_with(|| Other::of(target));
+        other.request.get_or_insert_with(|| signed.clone());
+        let request = signed.digest();
+        if other.requests < REQUESTS && !self.names.contains_key(&request) {
+            other.requests += 1;
+            self.names.insert(request, name);
+        }
+    }
+
     fn by_request(&mut self, request: &Digest) -> Option<(Name, &mut Other)> {
         let name = *self.names.get(request)?;
         Some((name, self.audits.get_mut(&name)?))
@@ -145,9 +161,7 @@ impl Audits {
         match notice {
             Notice::Request(signed) => {
                 if let Some((name, target)) = self.begun(ledger, signed) {
-                    let other = self.others.audits.entry(name).or_insert_with(|| Other::of(target));
-                    other.request.get_or_insert_with(|| signed.clone());
-                    self.others.names.insert(signed.digest(), name);
+                    self.others.asked(name, target, signed);
                 }
             }
             Notice::Table(signed) => {
@@ -336,4 +350,30 @@ impl Audits {
 /// The round whose node coin draws rechecks of verdicts on this one: it is shown after this one is forgotten.
 pub fn recheck_round(round: Round, contributions: u32) -> Round {
     Round(round.0.saturating_add(contributions.max(1)).saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::RunId;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    #[test]
+    fn chan_26_one_audit_has_few_requests_whatever_its_verifier_signs() {
+        let (run, verifier) = (RunId(Digest::default()), Identity::from_secret(&[1; 32]));
+        let (target, mut others) = (MemberId([2; 32]), Others::default());
+        let request = |number: u8| {
+            let freeze = Digest([number; 32]);
+            verifier.sign(run, &AuditRequest { round: Round(3), freeze, target, coin: None })
+        };
+        for slot in [0, 1] {
+            for number in (0..100).chain(0..100) {
+                let number = number + 100 * slot;
+                others.asked((Round(3), Slot(slot.into()), verifier.id()), target, &request(number));
+            }
+        }
+        assert_eq!(others.names.len(), 2 * REQUESTS);
+        assert!(others.by_request(&request(0).digest()).is_some(), "the first one stays");
+    }
 }
