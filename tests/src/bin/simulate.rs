@@ -245,7 +245,7 @@ fn attack(mut arguments: Vec<String>, told: &mut Told) -> Result<bool, Failure> 
     Ok(report.false_bans() == 0)
 }
 
-/// Says what came of a run.
+/// Says how a run ended.
 fn tell(report: &Report, seed: u64, told: &mut Told) {
     let losses = report.losses.iter().enumerate().map(|(round, loss)| (round as f64, *loss)).collect();
     let rounds = report.losses.iter().enumerate();
