@@ -9,8 +9,10 @@ import pathlib
 import random
 import struct
 
+import channel
 import manifest as manifest_rules
 import reference as ref
+import ticket
 
 VECTORS = pathlib.Path(__file__).parent / "vectors"
 OPERATIONS = {}
@@ -57,6 +59,16 @@ def roundtrip(type, bytes):
         else:
             raise AssertionError("a prefix decodes")
     return {"cut": ends}
+
+
+@operation
+def slots(members):
+    return {"bytes": ref.bitmap(members).hex()}
+
+
+@operation
+def rows_of_set(members):
+    return {"bytes": ref.le(sum(1 << row for row in members), 8).hex()}
 
 
 @operation
@@ -115,6 +127,92 @@ def key(public):
     except ref.Refused:
         return {"strong": False}
     return {"strong": True}
+
+
+@operation
+def line(ticket_bytes):
+    """The line of an encoded Ticket."""
+    text = ticket.line(ref.decode("Ticket", un(ticket_bytes)))
+    assert ref.write("Ticket", ticket.read(text)).hex() == ticket_bytes
+    return {"line": text}
+
+
+@operation
+def read_line(line):
+    try:
+        return {"ticket": ref.write("Ticket", ticket.read(line)).hex()}
+    except ref.Refused:
+        return {"ticket": None}
+
+
+def end_of(run, suite, end):
+    return channel.End(suite, un(run), un(end["identity"]), un(end["static"]), un(end["seed"]), end["expiry"])
+
+
+def secrets(end):
+    return un(end["identity"]), un(end["static"]), un(end["seed"]), end["expiry"]
+
+
+@operation
+def handshake(suite, run, dialler, answerer, says):
+    """The three messages; the ephemeral secrets behind them; what the ends (0 the dialler) then say, as it is on the stream."""
+    one, messages = channel.agreed(suite, un(run), secrets(dialler), secrets(answerer))
+    keys, numbers, streams = one.symmetric.derive(b""), [0, 0], []
+    for end, said in says:
+        frames = channel.frames(suite, keys[end], numbers[end], un(said))
+        numbers[end] += len(frames)
+        streams.append(b"".join(ref.le(len(frame), 2) + frame for frame in frames).hex())
+    return {"ephemerals": [channel.ephemeral(un(end["seed"])).hex() for end in (dialler, answerer)],
+            "messages": [message.hex() for message in messages], "streams": streams}
+
+
+@operation
+def long_message(suite, run, dialler, answerer, bytes_mod_251):
+    """The lengths of the frames of the dialler's first message, and the hash (domain `file`) of all their bytes."""
+    one, _ = channel.agreed(suite, un(run), secrets(dialler), secrets(answerer))
+    frames = channel.frames(suite, one.symmetric.derive(b"")[0], 0, bytes(i % 251 for i in range(bytes_mod_251)))
+    return {"lengths": [len(frame) for frame in frames], "digest": ref.tagged("file", b"".join(frames)).hex()}
+
+
+@operation
+def answer_first(suite, run, answerer, first):
+    """Whether an answerer goes on after this message 1; `suite` is what the answerer takes it for."""
+    try:
+        end_of(run, suite, answerer).second(un(first))
+    except channel.Failed:
+        return {"good": False}
+    return {"good": True}
+
+
+@operation
+def dial(suite, run, dialler, second, now, expected):
+    """Whom a dialler has found at the other end by message 2."""
+    end = end_of(run, suite, dialler)
+    end.first()
+    try:
+        end.third(un(second), now, expected)
+    except channel.Failed:
+        return {"peer": None}
+    return {"peer": end.peer}
+
+
+@operation
+def accept(suite, run, answerer, first, third, now):
+    """Whom an answerer has found at the other end by message 3."""
+    end = end_of(run, suite, answerer)
+    end.second(un(first))
+    try:
+        end.last(un(third), now)
+    except channel.Failed:
+        return {"peer": None}
+    return {"peer": end.peer}
+
+
+@operation
+def open_frames(suite, run, dialler, answerer, frames):
+    """What the answerer reads in the dialler's frames: messages, None amid one, False from the first error on."""
+    one, _ = channel.agreed(suite, un(run), secrets(dialler), secrets(answerer))
+    return {"read": channel.messages(suite, one.symmetric.derive(b"")[0], [un(frame) for frame in frames])}
 
 
 def numbered_leaves(count):
@@ -898,6 +996,12 @@ def family_codec():
                bytes=head + "01000000" + tail)
 
 
+    for members in ([], [0], [7, 8], [1, 2, 9, 130, 255]):
+        yield case(f"slots {members}", "CODEC-11", "the highest bit taken for the first slot", "slots", members=members)
+    for members in ([], [0], [7, 8], [1, 63]):
+        yield case(f"rows {members}", "CODEC-11", "the highest bit taken for the first row", "rows_of_set", members=members)
+
+
 def family_hash():
     for domain in ref.DOMAINS:
         yield case(domain, "HASH-1", "a domain is spelled otherwise", "hash", domain=domain, parts=["6d7573746572"])
@@ -949,6 +1053,117 @@ def family_sign():
     yield case("y = 2 is on no curve", "SIGN-3", "", "key", public="02" + "00" * 31)
     for name, public in WEAK_KEYS.items():
         yield case(f"weak: {name}", "SIGN-3", "one signature fits many messages", "key", public=public)
+
+
+def family_ticket():
+    steward, secret = ref.public_key(un(fill(1))), fill(9)
+    swarm = lambda host, port, key=steward: ticket.text_of(ticket.ipaddress.ip_address(host), port, True, key)
+
+    def some(addresses, uses=1, expires=ticket.EPOCH + 86_400, role="Node", founder=False, permit=True):
+        body = ref.write("Invitation", dict(role=role, uses=uses, expires=expires, key=ref.public_key(un(secret)).hex(), founder=founder))
+        signed = ref.decode("Signed", ref.envelope(un(fill(2)), un(RUN), "Invitation", body))
+        return dict(run=RUN, steward=steward.hex(), addresses=addresses,
+                    **{"pass": dict(invitation=signed, secret=secret) if permit else None})
+
+    usual = ["192.168.178.123:65534", "127.0.0.1:65534", swarm("127.0.0.1", 65533), swarm("192.168.178.123", 65533)]
+    tickets = [
+        ("no pass, no address", "LINE-2", "", some([], permit=False)),
+        ("a node's", "LINE-2", "", some(["example.org:7777"])),
+        ("a verifier's, of many uses", "LINE-2", "flags exchanged, or numbers of more than one digit", some([], 2**32 - 1, 2**64 - 1, "Verifier")),
+        ("a founder's, expired before 2026", "LINE-2", "the difference is not taken modulo 2⁶⁴", some([], 128, ticket.EPOCH - 1, founder=True)),
+        ("as `muster host` has it", "LINE-3", "what repeats is not left out", some(usual)),
+        ("hosts and ports that change", "LINE-3", "the last host is repeated, and not the first one",
+         some(["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2", "10.0.0.2:2", "[2001:db8::1]:2", "[::1]:2", "[2001:db8::1]:3"])),
+        ("texts that are no numbers", "LINE-4", "a text comes back otherwise than it was signed for",
+         some(["127.0.0.1:080", "[::0001]:80", "[2001:DB8::1]:80", swarm("10.0.0.1", 9, un(fill(3))), "/ip4/1.2.3.4/tcp/5", "[::ffff:1.2.3.4]:1", "[fe80::1%2]:1"])),
+    ]
+    for name, rule, why, one in tickets:
+        yield case(name, rule, why, "line", ticket_bytes=ref.write("Ticket", one).hex())
+    good = ticket.line(tickets[1][3])
+    bare = ticket.pack(some(["10.0.0.1:5"], permit=False))
+    again = lambda body: "muster1:" + ticket.base58(body + ticket.checksum(body))
+    other = "2" if good[60] != "2" else "3"
+    refused = [
+        ("good", "", good), ("without its beginning", "", good[1:]), ("cut", "half a line is read", good[:-1]),
+        ("another character", "a mistyped line is read", good[:60] + other + good[61:]),
+        ("no base58", "0, O, I and l are no digits", good[:60] + "0" + good[61:]), ("nothing", "", "muster1:"),
+        ("a byte too much", "two lines for one ticket", again(bare + b"\0")),
+        ("a number as text", "two lines for one ticket", again(bare[:65] + b"\0\x0a10.0.0.1:5")),
+        ("a verifier's without a pass", "two lines for one ticket", again(bare[:64] + bytes([bare[64] | 32]) + bare[65:])),
+        ("the first host before there is one", "", again(bare[:65] + bytes([ticket.FIRST_HOST, 0, 5]))),
+        ("the same port before there is one", "", again(bare[:65] + bytes([ticket.V4 | ticket.SAME_PORT, 10, 0, 0, 1]))),
+    ]
+    packed = ticket.pack(tickets[1][3])
+    refused.append(("another secret", "the invitation is used by whoever has its public half", again(packed[:170] + bytes([packed[170] ^ 1]) + packed[171:])))
+    for name, why, text in refused:
+        yield case(f"read: {name}", "LINE-1", why, "read_line", line=text)
+
+
+def family_channel():
+    end = lambda identity, static, seed, expiry=2_000_000_000: dict(identity=fill(identity), static=fill(static), seed=fill(seed), expiry=expiry)
+    one, two = end(1, 3, 5), end(2, 4, 6)
+    for suite in (1, 2):
+        yield case(f"suite {suite}", "CHAN-1", "byte order of nonces, prologue or key order", "handshake", suite=suite, run=RUN,
+                   dialler=one, answerer=two, says=[[0, "00"], [1, "1b0000"], [0, ""], [0, "0102"], [1, fill(7)]])
+        yield case(f"two frames of suite {suite}", "CHAN-7", "a message is cut elsewhere", "long_message", suite=suite, run=RUN,
+                   dialler=one, answerer=two, bytes_mod_251=65_516)
+    both, messages = channel.agreed(2, un(RUN), secrets(one), secrets(two))
+    first, second, third = (message.hex() for message in messages)
+    flip = lambda text, place: text[:2 * place] + f"{int(text[2 * place:2 * place + 2], 16) ^ 1:02x}" + text[2 * place + 2:]
+    start = lambda name, rule, why, first, suite=2: case(f"message 1: {name}", rule, why, "answer_first", suite=suite, run=RUN,
+                                                        answerer=two, first=first)
+    yield start("good", "CHAN-1", "", first)
+    yield start("another version", "CHAN-1", "a later version is taken for this one", flip(first, 6))
+    yield start("no suite", "CHAN-1", "", flip(first, 7)[:14] + "03" + first[16:])
+    yield start("a key of zeros", "CHAN-5", "a key that both ends and everybody know", first[:16] + fill(0))
+    yield start("a key of order 8", "CHAN-5", "as above",
+                first[:16] + "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
+    yield start("a byte too much", "CHAN-1", "bytes that no handshake covers", first + "00")
+
+    def found(name, rule, why, second=second, now=1_999_999_999, expected=None):
+        return case(f"message 2: {name}", rule, why, "dial", suite=2, run=RUN, dialler=one, second=second, now=now, expected=expected)
+
+    def said_by(other, run=RUN, change=lambda end: None):
+        answerer = end_of(run, 2, other)
+        change(answerer)
+        return answerer.second(messages[0]).hex()
+
+    def certified(static=None, signed_run=None, said=None):
+        body = ref.write("Certificate", {"key": channel.public_of(un(static or fill(4))).hex(), "expiry": 2_000_000_000})
+        data = ref.envelope(un(fill(2)), un(signed_run or RUN), said or "Certificate", body)
+        return lambda end: setattr(end, "certificate", lambda: data)
+
+    yield found("good", "CHAN-4", "", expected=ref.public_key(un(fill(2))).hex())
+    yield found("of whoever it may be", "CHAN-4", "")
+    yield found("another member", "CHAN-4", "an address decides who is trusted", expected=ref.public_key(un(fill(8))).hex())
+    yield found("of another run", "CHAN-2", "a channel of one run serves in two", said_by(two, fill(0x12)))
+    yield found("on the second of its expiry", "CHAN-3", "an old key serves for ever", now=2_000_000_000)
+    yield found("a certificate of another key", "CHAN-3", "whoever saw a certificate can use it", said_by(two, change=certified(static=fill(9))))
+    yield found("a certificate of another run", "CHAN-3", "", said_by(two, change=certified(signed_run=fill(0x12))))
+    yield found("a certificate with another tag", "CHAN-3", "another statement of the member passes for one", said_by(two, change=certified(said="Return")))
+    for place, what in ((0, "ephemeral key"), (40, "static key"), (100, "certificate"), (267, "tag")):
+        yield found(f"a bit of the {what} changed", "CHAN-3", "", flip(second, place))
+    yield found("cut", "CHAN-3", "", second[:-2])
+    accepted = lambda name, rule, why, third=third, now=0: case(f"message 3: {name}", rule, why, "accept", suite=2, run=RUN,
+                                                              answerer=two, first=first, third=third, now=now)
+    yield accepted("good", "CHAN-4", "")
+    yield accepted("expired", "CHAN-3", "", now=2_000_000_000)
+    yield accepted("a bit changed", "CHAN-4", "", flip(third, 10))
+
+    key = both.symmetric.derive(b"")[0]
+    sealed = lambda *texts: [channel.seal(2, key, number, b"", text).hex() for number, text in enumerate(texts)]
+    hello, again = sealed(ref.le(2, 4) + b"hi", ref.le(1, 4) + b"!")
+    read = lambda name, why, frames: case(f"frames: {name}", "CHAN-7", why, "open_frames", suite=2, run=RUN, dialler=one, answerer=two,
+                                          frames=frames)
+    yield read("two messages", "", [hello, again])
+    yield read("an empty message", "", sealed(ref.le(0, 4)))
+    yield read("again", "a frame is played twice", [hello, hello])
+    yield read("the second first", "frames are moved", [again, hello])
+    yield read("a bit changed", "", [flip(hello, 3), again])
+    yield read("over the limit", "memory is taken on a stranger's word", sealed(ref.le((4 << 20) + 1, 4) + b"hi"))
+    yield read("a short frame that is not the last", "a message may take as many frames as its sender likes", sealed(ref.le(3, 4) + b"h", b"i!"))
+    yield read("more than was announced", "what is over is taken for the next length", sealed(ref.le(1, 4) + b"hi"))
+    yield read("less than a length", "", sealed(b"\1\0\0"))
 
 
 def IDENTITY_SIGNED(run):
@@ -1594,7 +1809,7 @@ FAMILIES = {name[len("family_"):]: family for chapters in (globals(), vars(arith
 # ---------------------------------------------------------------- checking and writing
 
 def self_test():
-    """Known answers published with BLAKE3, RFC 8439, RFC 8032 and ChaCha8."""
+    """Known answers published with BLAKE3, RFC 8439, RFC 8032, ChaCha8, RFC 7748, FIPS 197 and GCM."""
     assert ref.blake3(ref.IV, b"", 0).hex() == "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
     context = "BLAKE3 2019-12-27 16:29:52 test vectors context"
     assert ref.derive_key(context, b"").hex() == "2cc39783c223154fea8dfb7c1b1660f2ac2dcbd1c1de8277b0b0dd39b7e50d7d"
@@ -1607,6 +1822,11 @@ def self_test():
     signature = ref.ed25519_sign(secret, b"")
     assert ref.public_key(secret) == public and signature.hex().startswith("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974")
     ref.ed25519_verify(public, b"", signature)
+    scalar = un("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
+    point = un("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
+    assert channel.x25519(scalar, point).hex() == "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+    assert channel.aes_block(channel.aes_key(bytes(range(32))), un("00112233445566778899aabbccddeeff")).hex() == "8ea2b7ca516745bfeafc49904b496089"
+    assert channel.seal(1, bytes(32), 0, b"", b"").hex() == "530f8afbc74536b9a963b4f1c4cb738b"
 
 
 def answer(one, golden=()):

@@ -395,6 +395,14 @@ HIDDEN = [(0, 0x1f), (0x7f, 0x9f), (0xad, 0xad), (0x61c, 0x61c), (0x180e, 0x180e
           (0x2060, 0x206f), (0xfeff, 0xfeff), (0xfff9, 0xfffb), (0xe0000, 0xe007f)]
 
 
+def bitmap(slots):
+    """CODEC-11"""
+    data = bytearray(32)
+    for slot in slots:
+        data[slot // 8] |= 1 << slot % 8
+    return bytes(data)
+
+
 def read_text(data):
     """CODEC-6: valid UTF-8 without characters that people do not see."""
     try:

@@ -212,7 +212,7 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
     let deserved = ["accuse", "acquit", "flip"];
     assert!(banned.iter().all(|(name, _)| deserved.contains(&name.as_str())), "{output}");
     for words in [
-        "Peer that inspects as it should, finds every leaf wrong",
+        "inspects as it should, finds every leaf wrong",
         "convicted by its first verdict on an honest member",
     ] {
         assert!(output.contains(words), "{words}: {output}");

@@ -169,7 +169,7 @@ impl Scene {
         PartInputs::of(&self.ledger, &result).expect("a part of the round")
     }
 
-    /// Whether every input is to be had, and is the committed one.
+    /// Whether every input is available, and is the committed one.
     async fn fetched(&self, steward: Option<&Contact>, suspected: bool) -> Result<(), String> {
         let (part, layout) = (self.part(), self.ledger.layout());
         let peers = Peers::new(Endpoint::new(self.ledger.run(), Arc::new(identity(99))));

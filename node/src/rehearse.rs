@@ -11,6 +11,7 @@ mod cast;
 mod caught;
 mod children;
 pub mod corpus;
+mod deed;
 mod facts;
 mod interrupt;
 mod lie;
@@ -33,6 +34,7 @@ use role::{RehearsalRole, play};
 use muster_core::error::Misuse;
 
 use self::attack::ATTACKS;
+use self::deed::deed;
 use self::lie::Lie;
 use self::rehearsal::{Rehearsal, read};
 use crate::backend::BackendChoice;
@@ -69,8 +71,9 @@ pub fn act(command: RehearseCommand, drawn: bool, say: &mut dyn FnMut(&str)) -> 
 
 /// What help says below the options of a drill.
 fn attacks_help() -> String {
-    let lines = ATTACKS.iter().map(|attack| format!("  {:<11} {}\n", attack.name, attack.about()));
-    let lies = Lie::value_variants().iter().map(|lie| format!("  {:<11} {}\n", lie.name(), lie.about()));
+    let line = |name: &str, about: &str| format!("  {name:<11} {}\n", deed(about));
+    let lines = ATTACKS.iter().map(|attack| line(attack.name, &attack.about()));
+    let lies = Lie::value_variants().iter().map(|lie| line(lie.name(), lie.about()));
     format!(
         "\
 Plays a run with your settings on this machine, every member a process of its own, and reports what was caught. Times
@@ -218,8 +221,13 @@ mod tests {
     fn help_lists_every_attack() {
         let help = attacks_help();
         assert!(
-            ATTACKS.iter().all(|attack| help.contains(&format!("  {:<11} Peer that ", attack.name))),
+            ATTACKS.iter().all(|attack| help.contains(&format!(
+                "\n  {:<11} {}",
+                attack.name,
+                deed(&attack.about())
+            ))),
             "{help}"
         );
+        assert!(!help.contains("Peer that"), "{help}");
     }
 }

@@ -356,7 +356,7 @@ class Run:
         bans = [event for event in events if event["event"] == "ban"]
         if len(bans) != 1 or self.processes["attacker"].returncode != 1:
             raise Failed(f"the attacker should be banned, and nobody else: {bans}\n{self.log('attacker')[-2000:]}")
-        counted = re.compile(r"(\d+) audits passed, (\d+) found guilty, (\d+) undecided")
+        counted = re.compile(r"(\d+) audits? passed, (\d+) found guilty, (\d+) undecided")
         audits = [counted.search(self.log(name)) for name in ("verifier", "juror")]
         if not all(audits) or not sum(int(each[1]) for each in audits):
             raise Failed(f"the verifiers: {[each and each[0] for each in audits]}")

@@ -32,7 +32,7 @@ async fn dial_from(source: [u8; 4], to: &str) -> std::io::Result<TcpStream> {
     socket.connect(to.parse().expect("an address")).await
 }
 
-/// Holds as many connections as are to be had, and says nothing on them or the beginning of a handshake.
+/// Holds as many connections as it can get, and says nothing on them or the beginning of a handshake.
 async fn flood(to: String, connections: usize) {
     loop {
         let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! The tables of `spec/harm.md`: what cheats can do before they are out, by formula and as simulated.
+//! The tables of `spec/harm-tables.md`: what cheats can do before they are out, by formula and as simulated.
 //!
 //! `cargo run --release -p e2e --bin simulate -- table --write` makes them, each with its own fixed seeds.
 
@@ -19,7 +19,7 @@ pub use cells::markdown;
 /// Makes the text of a table.
 type Maker = fn() -> String;
 
-/// The tables in the order of the chapter, by the name of their place in it.
+/// The tables in the order of the page, by the name of their place in it.
 pub const TABLES: [(&str, Maker); 11] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
@@ -34,12 +34,12 @@ pub const TABLES: [(&str, Maker); 11] = [
     ("shop", capture::shop),
 ];
 
-/// Puts a table into `spec/harm.md`, between the comments that name its place.
+/// Puts a table into `spec/harm-tables.md`, between the comments that name its place.
 ///
 /// # Errors
 /// [`io::Error`] when the file cannot be read or written, or has no such place.
 pub fn write(name: &str, text: &str) -> io::Result<()> {
-    write_into("harm.md", name, text)
+    write_into("harm-tables.md", name, text)
 }
 
 /// Puts a text into a chapter of the spec, between the comments that name its place.

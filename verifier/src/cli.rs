@@ -15,6 +15,7 @@ use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::process;
+use muster_view::words::counted;
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::{Calibrating, Replaying, parse_path, threads};
@@ -283,10 +284,8 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
 async fn watched(options: watch::WatchOptions) -> Result<u8, Failure> {
     match watch::watch(options).await? {
         watch::WatchEnd::Closed(tally) => {
-            let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
-            say(&format!(
-                "the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"
-            ));
+            let (passed, guilty, undecided) = (counted(tally.passed, "audit"), tally.guilty, tally.undecided);
+            say(&format!("the run is over: {passed} passed, {guilty} found guilty, {undecided} undecided"));
             Ok(0)
         }
         watch::WatchEnd::Interrupted => Ok(Exit::Interrupted.code()),

@@ -122,7 +122,7 @@ fn what_others_should_have_taken_is_never_in_memory() {
         assert_eq!(kept, [block(1), block(2)], "each block once");
     }
     assert!(intake.lock().is_empty());
-    // The last block makes a part whole, from whichever piece it comes; then each is there to be had.
+    // The last block makes a part whole, from whichever piece it comes; then every block can be asked for.
     let sender = MemberId([7; 32]);
     assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(2), block(4)]), Ok(true));
     assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(4)]), Ok(true), "asked once more");

@@ -14,6 +14,7 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::archive::read_ledger;
 use muster_replica::{Contact, PeerError, Peers, fetch_ledger, fetch_manifest};
+use muster_view::words::counted;
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, bounded, hosted_at, invite, organiser, read_manifest};
@@ -251,7 +252,8 @@ pub fn weight(ledger: &Ledger, member: &Member) -> String {
     }
     let (vouched, verifiers) = (ledger.vouched(member), member.credits.len());
     format!(
-        "on probation: {vouched} of {} leaves recomputed, by {verifiers} of {} verifiers",
-        admission.probation, admission.vouchers
+        "on probation: {vouched} of {} leaves recomputed, by {verifiers} of {}",
+        admission.probation,
+        counted(admission.vouchers, "verifier")
     )
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use muster_view::story::DutyLine;
+use muster_view::words::counted;
 
 use super::facts::{Facts, MemberFact, UNREPLAYED};
 use crate::exit::{Exit, Failure, Outcome};
@@ -113,7 +114,7 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         };
         let duty = member.duty.as_ref().map(|duty| {
             let DutyLine { rounds, coins, due, done, overdue, rechecks } = duty;
-            let idle = if member.idled > 0 { format!("; sealed as idle {} times", member.idled) } else { String::new() };
+            let idle = if member.idled > 0 { format!("; sealed as idle {}", counted(member.idled, "time")) } else { String::new() };
             format!(
                 "showed {coins} of {rounds} coins, did {done} of {due} audits, left {overdue} undone, rechecked {rechecks}{idle}"
             )
@@ -154,12 +155,12 @@ pub(super) fn conclusion(facts: &Facts) -> String {
         facts.members.iter().filter(|member| member.role == role && member.honest == honest).count()
     };
     format!(
-        "\nAs it should be: {} of {} attackers banned and nobody else; the steward, {} nodes, {} verifier and the replay hold \
-         the same state.\n",
+        "\nAs it should be: {} of {} attackers banned and nobody else; the steward, {}, {} and the replay hold the same \
+         state.\n",
         facts.bans.len(),
         count("node", false),
-        count("node", true),
-        count("verifier", true)
+        counted(count("node", true), "node"),
+        counted(count("verifier", true), "verifier")
     )
 }
 

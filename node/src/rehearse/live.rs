@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use muster_view::story::DutyLine;
+use muster_view::words::counted;
 use serde::{Deserialize, Serialize};
 
 use super::cast::Player;
@@ -173,9 +174,11 @@ impl Live {
         let speed = *tokens as f64 / fact.seconds.max(1e-3);
         let apart = if self.drawn { "\n" } else { ", " };
         format!(
-            "loss {:.3}, {speed:.0} tokens/s{apart}{nodes} nodes, {verifiers} verifiers, {audits} audits: {passed} passed, \
-             {guilty} guilty",
-            fact.loss
+            "loss {:.3}, {speed:.0} tokens/s{apart}{}, {}, {}: {passed} passed, {guilty} guilty",
+            fact.loss,
+            counted(*nodes, "node"),
+            counted(*verifiers, "verifier"),
+            counted(*audits, "audit"),
         )
     }
 }

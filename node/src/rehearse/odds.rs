@@ -5,6 +5,7 @@ use std::fmt::Write;
 use muster_core::manifest::Admission;
 use muster_core::standing::audit_ppm;
 
+use super::deed::deed;
 use super::lie::Lie;
 use crate::organise::config::Settings;
 use crate::organise::rates::{Rates, percent};
@@ -239,7 +240,7 @@ impl Odds {
             // One entry for each kind, however many play it.
             if !told.contains(&name) {
                 told.push(name);
-                let _ = writeln!(text, "{name:<11} {about}\n{:<11} {promise}", "");
+                let _ = writeln!(text, "{name:<11} {}\n{:<11} {promise}", deed(&about), "");
             }
         }
         text
@@ -384,11 +385,10 @@ mod tests {
         );
         assert!(text.contains("after 16.0 bad contributions"), "{text}");
         assert!(text.contains("nothing to convict") && text.contains("Not rehearsed: admission"), "{text}");
-        assert_eq!(text.matches("Peer that").count(), 3, "{text}");
-        assert!(
-            text.contains("accuse      Peer that inspects as it should, finds every leaf wrong"),
-            "{text}"
-        );
+        let entries =
+            ["\none-leaf    ", "\nwithhold    ", "\naccuse      "].map(|name| text.matches(name).count());
+        assert_eq!(entries, [1, 1, 1], "{text}");
+        assert!(text.contains("accuse      inspects as it should, finds every leaf wrong"), "{text}");
         assert!(odds(0.0, 1, 1).text(&attackers, &[]).contains("never convicted"));
         assert_eq!([0.0, 1e-9, 0.0123, 0.5].map(percent), ["0 %", "<0.1 %", "1.2 %", "50 %"]);
     }

@@ -42,7 +42,7 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
     Ok(Exit::Good)
 }
 
-/// Rehearses: what came of it, as it should be or not.
+/// Runs a rehearsal and returns its facts, expected or not.
 ///
 /// # Errors
 /// [`Failure`] when there is nothing to tell.

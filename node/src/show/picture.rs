@@ -6,6 +6,7 @@ use std::time::Duration;
 use muster_view::View;
 use muster_view::plot::shown;
 use muster_view::story::{MemberLine, Story};
+use muster_view::words::counted;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -262,10 +263,6 @@ impl Picture<'_> {
     fn faint(&self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
-}
-
-fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// A line of the log without its date, and without the level where it is the usual one.

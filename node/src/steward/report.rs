@@ -21,6 +21,7 @@ use muster_replica::archive::mean_loss;
 use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
 use muster_store::patience::patiently;
+use muster_view::words::counted;
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, Outcome};
@@ -175,9 +176,11 @@ impl Reporter {
         };
         let (nodes, verifiers) = (active(Role::Node), active(Role::Verifier));
         let text = format!(
-            "loss {loss:.3}, {:.0} tokens/s, {nodes} nodes, {verifiers} verifiers, {} audits, {} passed, {} guilty{}",
+            "loss {loss:.3}, {:.0} tokens/s, {}, {}, {}, {} passed, {} guilty{}",
             tokens as f64 / seconds.max(1e-3),
-            self.audits,
+            counted(nodes, "node"),
+            counted(verifiers, "verifier"),
+            counted(self.audits, "audit"),
             self.passed,
             self.guilty,
             overdue(&self.duties),

@@ -135,7 +135,7 @@ impl ShardId {
     }
 }
 
-/// A set of rows.
+/// A set of rows. CODEC-11: bit r is row r.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct RowSet(u64);

@@ -13,6 +13,8 @@ mod audits;
 mod calls;
 #[path = "vectors/cases.rs"]
 mod cases;
+#[path = "vectors/channels.rs"]
+mod channels;
 #[path = "vectors/commitments.rs"]
 mod commitments;
 #[path = "vectors/hashes.rs"]
@@ -28,9 +30,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use muster_core::codec::encode;
 use muster_core::hash::{Domain, Hasher, below};
-use muster_core::ids::MemberId;
+use muster_core::ids::{MemberId, Row, RowSet, Slot, hex};
 use muster_core::manifest::Manifest;
+use muster_core::messages::round::Bitmap;
 use muster_core::messages::{audit, evidence, record};
 use muster_core::packing::{pack, unpack};
 use muster_core::sign::verifying_key;
@@ -39,7 +43,11 @@ use aggregation::aggregation;
 use assignment::{assignment, experts, on_grid};
 use audits::{coin, fingerprint, tolerance};
 use calls::call;
-use cases::{bytes, counted, digest, families, files, full, number, read, read_as, shown, spec, text, word};
+use cases::{
+    as_integer, bytes, counted, digest, families, files, full, list, number, read, read_as, shown, spec,
+    text, word,
+};
+use channels::{channel, ticket};
 use commitments::{
     block_places, branched, contribution, contribution_layout, dataset, layout, proof, router, rows_after,
     shards_state, state, tree,
@@ -128,10 +136,22 @@ fn every_domain_has_a_vector() {
     assert_eq!(ours, covered);
 }
 
+fn members(inputs: &Value) -> impl Iterator<Item = u16> {
+    list(inputs, "members").iter().map(|number| as_integer(number) as u16)
+}
+
 fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
     match (family, op) {
         ("codec", "roundtrip") => roundtrip(inputs, expect),
         ("codec", "malformed") => malformed(inputs, expect),
+        ("codec", "slots") => {
+            let mut bitmap = Bitmap::default();
+            members(inputs).for_each(|slot| bitmap.insert(Slot(slot)));
+            json!({ "bytes": hex(&encode(&bitmap)) })
+        }
+        ("codec", "rows_of_set") => {
+            json!({ "bytes": hex(&encode(&members(inputs).map(Row).collect::<RowSet>())) })
+        }
         ("hash", "hash") => hash(inputs),
         ("hash", "hash_bulk") => {
             json!({ "digest": full(&Hasher::new(domain(inputs)).bulk(&counted(inputs)).finish()) })
@@ -184,6 +204,8 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
             json!({ "seal": full(&seal) })
         }
         ("calls", op) => call(op, inputs),
+        ("channel", op) => channel(op, inputs),
+        ("ticket", op) => ticket(op, inputs),
         ("standing", op) => standing(op, inputs),
         ("aggregation", op) => aggregation(op, inputs),
         _ => panic!("no operation {op:?} in a family {family:?}"),

@@ -116,7 +116,7 @@ pub struct Peers {
     pool: Arc<Pool>,
     /// Long polls hold up everything else on their channel, so they have channels of their own.
     polls: Arc<Pool>,
-    /// So have contributions: authors may not want to show theirs, and have other things that are waited for; one's own are long.
+    /// Contributions have channels of their own: a reluctant author must not delay other requests, and uploads are long.
     contributions: Arc<Pool>,
     /// A steward that moved is where it says, whichever contact of it a task still has.
     moved: Arc<Mutex<Option<Contact>>>,

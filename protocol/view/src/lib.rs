@@ -13,6 +13,7 @@
 //! | [`serve`] | the pages over HTTP, with live updates |
 //! | [`export`] | the pages as files |
 //! | [`report`] | one page that stands alone |
+//! | [`words`] | numbers of things, for people |
 
 pub mod document;
 pub mod export;
@@ -24,5 +25,6 @@ pub mod serve;
 pub mod site;
 pub mod story;
 mod view;
+pub mod words;
 
 pub use view::{Source, View};

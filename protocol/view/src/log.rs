@@ -1,4 +1,4 @@
-//! What only the steward's `log.jsonl` tells: times, bytes, duties, and what came of a convict's past.
+//! What only the steward's `log.jsonl` tells: times, bytes, duties, and what was found in a convict's past.
 //!
 //! The log is for people. Nothing in it is signed, so that a page names it as the source of what it takes from there.
 

@@ -3,6 +3,7 @@
 use muster_core::manifest::{Family, Manifest, Method, Mode, Profile, Rule, Schedule, Start};
 
 use crate::plot::shown;
+use crate::words::counted;
 
 /// What members agree on, a heading and its sentences at a time.
 pub(crate) fn words(manifest: &Manifest) -> Vec<(&'static str, Vec<String>)> {
@@ -186,8 +187,10 @@ fn members(manifest: &Manifest) -> Vec<String> {
     let mut text = vec![
         come.to_owned(),
         format!(
-            "Rounds begin with {} nodes and {} verifiers; at most {} members are admitted.",
-            admission.start_nodes, admission.start_verifiers, admission.most_members
+            "Rounds begin with {} and {}; the run admits {} at most.",
+            counted(admission.start_nodes, "node"),
+            counted(admission.start_verifiers, "verifier"),
+            counted(admission.most_members, "member")
         ),
     ];
     if admission.probation > 0 {

@@ -12,6 +12,8 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
 
+use crate::words::counted;
+
 pub use audit::{AuditState, AuditedBy, Audits};
 pub use member::{MemberLine, Penalty};
 pub use round::{Counted, Phases, RoundLine};
@@ -325,15 +327,19 @@ fn waits(ledger: &Ledger) -> (&'static str, String) {
         Stage::Gathering => {
             let (nodes, verifiers) = (ledger.turnout(Role::Node), ledger.turnout(Role::Verifier));
             let text = format!(
-                "Rounds begin when enough members are here: {} of {} nodes, {} of {} verifiers.",
-                nodes.here, nodes.wanted, verifiers.here, verifiers.wanted
+                "Rounds begin when enough members are here: {} of {}, {} of {}.",
+                nodes.here,
+                counted(nodes.wanted, "node"),
+                verifiers.here,
+                counted(verifiers.wanted, "verifier")
             );
             ("gathering", text)
         }
         Stage::Computing => (
             "computing",
             format!(
-                "Round {round}: {seats} seats compute leaves; their commitments are awaited for at most {:.0} s.",
+                "Round {round}: the commitments of {} are awaited for at most {:.0} s.",
+                counted(seats, "seat"),
                 seconds(manifest.timers.commit)
             ),
         ),
@@ -354,8 +360,8 @@ fn waits(ledger: &Ledger) -> (&'static str, String) {
         Stage::Auditing => (
             "last audits",
             format!(
-                "The rounds are over; {} verifiers audit the last ones, for at most {:.0} s.",
-                active(Role::Verifier),
+                "The rounds are over. {} may audit the last ones for at most {:.0} s.",
+                counted(active(Role::Verifier), "verifier"),
                 seconds(manifest.timers.final_audit)
             ),
         ),

@@ -1,4 +1,4 @@
-//! Long simulations, and the tables of `spec/harm.md`.
+//! Long simulations, and the tables of `spec/harm-tables.md`.
 //!
 //! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits
 //!   of leaves, and a million of segments;
@@ -8,8 +8,8 @@
 //!   killed now and then, and states go back (AUDIT-26);
 //! - `simulate capture`: how often attackers are dealt half of a row's places, beside the hypergeometric tail;
 //! - `simulate crowd [--nodes N] [--rows N] [--rounds N] [--seed N]`: one run of so many members on so many rows;
-//! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
-//! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
+//! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm-tables.md`;
+//! - `simulate table [NAME …] [--write]`: the tables of `spec/harm-tables.md`, or those named; `--write` puts them there.
 //!
 //! Each of them takes `--report DIR`: `report.html`, the numbers of its charts, and `report.json` go there.
 
@@ -245,7 +245,7 @@ fn attack(mut arguments: Vec<String>, told: &mut Told) -> Result<bool, Failure> 
     Ok(report.false_bans() == 0)
 }
 
-/// Says what came of a run.
+/// Says how a run ended.
 fn tell(report: &Report, seed: u64, told: &mut Told) {
     let losses = report.losses.iter().enumerate().map(|(round, loss)| (round as f64, *loss)).collect();
     let rounds = report.losses.iter().enumerate();

@@ -1,4 +1,4 @@
-//! What came of a simulated run.
+//! The outcome of a simulated run.
 
 use muster_core::ids::{Digest, Round};
 use muster_core::messages::audit::FindingKind;

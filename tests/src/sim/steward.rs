@@ -472,7 +472,7 @@ impl Sim {
     }
 }
 
-/// The bench of the simulated steward: what is to be had is there at once.
+/// The bench of the simulated steward: whatever is available is there at once.
 struct Seat<'a> {
     sim: &'a mut Sim,
     wanted: Evidence,

@@ -2,6 +2,7 @@
 
 use muster_core::ids::Height;
 use muster_replica::archive::{Replayed, Resumed, Sample};
+use muster_view::words::counted;
 
 /// What a replay confirmed.
 pub struct Summary {
@@ -22,12 +23,14 @@ pub struct Summary {
 impl Summary {
     /// For people.
     pub fn lines(&self) -> Vec<String> {
-        let (replayed, (recomputed, counted)) = (&self.replayed, self.recomputed);
+        let (replayed, (recomputed, of)) = (&self.replayed, self.recomputed);
         let loss = |loss: Option<&f64>| loss.map_or("none".into(), |loss| format!("{loss:.4}"));
         let how = match self.sample {
-            None => format!("{} rounds replayed, every record and every state agrees", self.rounds),
+            None => {
+                format!("{} replayed, every record and every state agrees", counted(self.rounds, "round"))
+            }
             Some(_) => format!(
-                "{} rounds followed, every record and every state agrees; {recomputed} of {counted} contributions were drawn and \
+                "{} rounds followed, every record and every state agrees; {recomputed} of {of} contributions were drawn and \
                  recomputed, the others taken as they were sealed",
                 self.rounds
             ),
@@ -41,7 +44,7 @@ impl Summary {
                 loss(replayed.losses.last()),
                 loss(replayed.held_out_loss.as_ref())
             ),
-            format!("{} bans confirmed by re-executing their evidence", self.bans.len()),
+            format!("{} confirmed by re-executing the evidence", counted(self.bans.len(), "ban")),
         ];
         lines.extend(self.earlier.map(|earlier| self.not_here(earlier)));
         for bad in &replayed.bad {
@@ -62,8 +65,10 @@ impl Summary {
     fn not_here(&self, earlier: Resumed) -> String {
         let bans = self.bans.iter().filter(|ban| **ban < earlier.height).count();
         format!(
-            "the {} rounds before round {}, and {bans} of the bans, were checked by an earlier replay of yours, whose progress              this machine kept and sealed; the rest by this process (--fresh checks everything now)",
-            earlier.round, earlier.round
+            "the {} before round {}, and {bans} of the bans, were checked by an earlier replay of yours, whose progress this \
+             machine kept and sealed; the rest by this process (--fresh checks everything now)",
+            counted(earlier.round.0, "round"),
+            earlier.round
         )
     }
 }

@@ -11,6 +11,7 @@ use muster_replica::exit::Failure;
 use muster_replica::{Event, FollowError, Follower, evidence_words};
 use muster_roles::verifier::audits::{Tally, Work};
 use muster_roles::verifier::{HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput};
+use muster_view::words::counted;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::info;
 
@@ -132,10 +133,10 @@ impl VerifierDriver {
         let Some(view) = applied.and_then(|round| follower.ledger().round(round)) else { return };
         let (tally, duty) = (self.machine.tally(), self.machine.duty());
         info!(
-            "round {} is over: loss {:.4}; {} audits passed, {} found guilty; {duty}",
+            "round {} is over: loss {:.4}; {} passed, {} found guilty; {duty}",
             view.round(),
             mean_loss(view),
-            tally.passed,
+            counted(tally.passed, "audit"),
             tally.guilty
         );
     }

@@ -1,4 +1,4 @@
-//! Peer that has the steward read old blocks without end, while half of its own parts are to be had from the steward alone.
+//! Peer that has the steward read old blocks without end, and brings half of its own parts to the steward alone.
 //!
 //! Its work is honest. What it asks for it may have; whoever reads beside it must not wait for that, least of all the
 //! aggregators of the open round, which need the parts that it left with the steward (ROUND-24).

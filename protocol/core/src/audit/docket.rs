@@ -197,7 +197,7 @@ impl Docket {
         wanted.map(|case| (case.request().round, case.request().target)).collect()
     }
 
-    /// The integers of a contribution are to be had of the steward: gives the requests of those that waited for them,
+    /// The steward has the integers of a contribution: gives the requests of those that waited for them,
     /// and what is to be sealed because of it.
     pub fn obtained(
         &mut self,

@@ -88,7 +88,7 @@ impl Ledger {
         // COMMIT-3: none where the state has one row, else the author's row and the set of rows with a seat. A judge knows
         // the leaves' windows and weights from what was signed.
         self.require(commit.route == view.route(commit.slot), "a commitment names its row")?;
-        // Of no leaf there is nothing to audit, and beyond the quota one member could outweigh the others.
+        // A commitment to no leaf cannot be audited, and beyond the quota one member could outweigh the others.
         self.require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
         self.require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
         Ok(commit)

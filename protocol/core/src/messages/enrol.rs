@@ -12,7 +12,7 @@ use crate::ids::{Digest, Height, MemberId, Round, Row, RunId};
 use crate::sign::{Identity, Message, Signed, Verified};
 use crate::{limits, wire};
 
-/// A network address as text, `host:port`.
+/// A network address as text (LINE-4), `host:port`.
 pub type Address = Text<{ limits::TEXT_BYTES }>;
 /// Addresses where a member can be dialled; none for one that only dials.
 pub type Addresses = List<Address, { limits::ADDRESSES }>;

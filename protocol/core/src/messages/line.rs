@@ -2,7 +2,8 @@
 //!
 //! The line leaves out what follows from the rest: the invitation's public key (its secret is there), the run and the
 //! length inside the signed envelope, and the steward's name inside its multiaddresses. `from_line` puts them back, so
-//! that the signature is checked over the very bytes that were signed. Layout: spec/encoding.md.
+//! that the signature is checked over the very bytes that were signed. LINE-1 to LINE-4 of spec/encoding.md: LINE-1 the line,
+//! LINE-2 its parts, LINE-3 its addresses, LINE-4 their text.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -64,13 +65,14 @@ impl Ticket {
         let ticket = TicketReader(body).ticket().ok_or_else(|| cut("its parts do not fit together"))?;
         let fits = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
         fits.map_err(|reject| cut(&reject.to_string()))?;
-        // One line for each ticket.
+        // LINE-1: one line for each ticket.
         if *ticket.pack() != *body {
             return Err(cut("its parts are not written as they should be"));
         }
         Ok(ticket)
     }
 
+    /// LINE-2: run, steward, flags, pass, addresses.
     fn pack(&self) -> Zeroizing<Vec<u8>> {
         // Never grown, so that no copy of the secret stays behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST));
@@ -163,6 +165,7 @@ impl NumericAddress {
         (address.text(steward) == text).then_some(address)
     }
 
+    /// LINE-4: the one text of an address.
     fn text(&self, steward: MemberId) -> String {
         let Self { host, port, swarm } = self;
         if !swarm {
@@ -175,6 +178,7 @@ impl NumericAddress {
     }
 }
 
+/// LINE-3: what the address before, or the kind alone, gives is left out.
 fn pack_address(text: &Address, steward: MemberId, before: &mut Before, bytes: &mut Vec<u8>) {
     let Some(NumericAddress { host, port, swarm }) = NumericAddress::of(text, steward) else {
         bytes.push(TEXT);

@@ -185,7 +185,7 @@ impl Message for Checked {
     const TAG: &'static str = "checked";
 }
 
-/// A set of slots.
+/// A set of slots. CODEC-11: slot i is bit i mod 8 of byte ⌊i/8⌋.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Bitmap([u8; limits::SEATS / 8]);

@@ -188,7 +188,7 @@ wire! {
     pub struct BlockData {
         /// The block.
         pub block: Block,
-        /// Its chunks in order, `i32` little-endian.
+        /// Its chunks in order, each as packs (COMMIT-6).
         pub chunks: List<Bytes<{ limits::CHUNK_BYTES }>, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,
         /// A proof for each.
         pub proofs: List<Proof, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,

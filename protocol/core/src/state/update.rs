@@ -51,7 +51,7 @@ impl Update {
         (layout.planes() * shard.coefficients.len(), layout.planes() * shard.blocks.len())
     }
 
-    /// What these steps take of the aggregates of their rounds; none where one of these is not to be had, or lacks a shard.
+    /// What these steps take of the aggregates of their rounds; none where one of these is unavailable, or lacks a shard.
     pub fn of_steps(
         layout: &Layout,
         steps: &[ShardStep],

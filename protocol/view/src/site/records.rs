@@ -6,6 +6,7 @@ use super::Site;
 use super::tables::paged;
 use crate::document::{Cell, Column, Document, Table};
 use crate::story::Story;
+use crate::words::counted;
 
 impl Site {
     pub(super) fn records_page(&self, story: &Story, page: usize) -> Document {
@@ -84,26 +85,30 @@ fn gist(record: &Record) -> String {
     match &record.body {
         Body::Open(roots) => format!("The run opens with the state {}.", roots.root()),
         Body::Admit(enrol) => format!("{} is admitted.", enrol.claimed_signer()),
-        Body::Begin(seats) => format!("Round 0 begins with {} seats.", seats.len()),
+        Body::Begin(seats) => format!("Round 0 begins with {}.", counted(seats.len(), "seat")),
         Body::Freeze(freeze) => {
-            format!("The {} commitments of round {} are final.", freeze.commits.len(), freeze.round)
+            format!("Round {} is frozen with {}.", freeze.round, counted(freeze.commits.len(), "commitment"))
         }
         Body::Inputs(inputs) => {
             format!(
-                "Who counts in {} parts of round {}, try {}.",
-                inputs.parts.len(),
+                "Who counts in {} of round {}, try {}.",
+                counted(inputs.parts.len(), "part"),
                 inputs.round,
                 inputs.attempt
             )
         }
         Body::Reassign(reassign) => {
-            format!("{} parts of round {} go to other members.", reassign.parts.len(), reassign.round)
+            format!(
+                "Other members reduce {} of round {}.",
+                counted(reassign.parts.len(), "part"),
+                reassign.round
+            )
         }
         Body::Outcome(outcome) => format!(
-            "Round {} is over; the state is {}, {} audits passed since the last one.",
+            "Round {} is over; the state is {}, {} passed since the last one.",
             outcome.round,
             outcome.state.root(),
-            outcome.credits.len()
+            counted(outcome.credits.len(), "audit")
         ),
         Body::Silence(request) => {
             format!("A member did not answer the audit that {} asked for.", request.claimed_signer())
@@ -125,8 +130,8 @@ fn gist(record: &Record) -> String {
         Body::CloseTree(_) => "The organiser closes a tree of invitations.".into(),
         Body::Ready(ready) => format!("{} holds its row of experts.", ready.claimed_signer()),
         Body::Late(late) => format!(
-            "Audits wait for {} members: what they commit to in round {} counts nowhere.",
-            late.slots.slots().count(),
+            "Audits wait for {}: what they commit to in round {} counts nowhere.",
+            counted(late.slots.slots().count(), "member"),
             late.round
         ),
     }
