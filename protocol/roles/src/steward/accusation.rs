@@ -52,7 +52,7 @@ pub(super) fn equivocation(
 pub(super) fn is_of_two_machines(ledger: &Ledger, evidence: &Evidence) -> bool {
     let Evidence::Equivocation(pair) = evidence else { return false };
     let leaves = |signed: &Signed<Commit>| signed.verify(ledger.run()).ok().map(|commit| commit.leaves);
-    ledger.manifest().profile != Profile::Exact || leaves(&pair.first) != leaves(&pair.second)
+    !ledger.manifest().profile.has_defined_bits() || leaves(&pair.first) != leaves(&pair.second)
 }
 
 /// Two different results for one part, if `second` is another one than the held or sealed one over the same inputs.
