@@ -147,9 +147,11 @@ impl Slots {
 
     /// Drops idle slots, the least recently used first, until `keep` are left or none is idle.
     fn trim(&mut self, keep: usize) {
-        while self.slots.len() > keep {
-            let oldest = self.idle().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
-            let Some(oldest) = oldest else { return };
+        let oldest =
+            |slots: &Self| slots.idle().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
+        while self.slots.len() > keep
+            && let Some(oldest) = oldest(self)
+        {
             self.slots.remove(&oldest);
         }
     }

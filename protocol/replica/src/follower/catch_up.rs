@@ -15,6 +15,7 @@ use muster_store::rows::Rows;
 use tokio::task::JoinSet;
 
 use super::fetch::StateFetch;
+use super::prefetches::Prefetch;
 use super::{FollowError, Follower};
 use crate::held::HeldState;
 use crate::peers::PeerError;
@@ -50,11 +51,18 @@ impl Follower {
         if shard.is_none_or(|shard| !lock(&self.replica).held().any(|held| held == shard)) {
             return;
         }
-        let Some(prefetch) = self.prefetches.begin(&result, result.author()) else { return };
+        // CHAN-26: what is shown again is fetched already, or was.
+        if let Some(prefetch) = self.prefetches.begin(&result, result.author()) {
+            tokio::spawn(self.fetch_ahead(prefetch, wanted));
+        }
+    }
+
+    /// Fetches values until they are here, with pauses, some times at most.
+    fn fetch_ahead(&self, prefetch: Prefetch, wanted: WantedValues) -> impl Future<Output = ()> + use<> {
         let results = self.results.clone();
         let peers = self.peers.clone();
         let stopwatch = lock(&self.replica).stopwatch().clone();
-        tokio::spawn(async move {
+        async move {
             let _until_it_ends = prefetch;
             let mut pause = AGAIN;
             for _ in 0..FETCHES {
@@ -69,7 +77,7 @@ impl Follower {
                     }
                 }
             }
-        });
+        }
     }
 
     fn wanted(&self, result: &PartResult) -> Option<WantedValues> {
