@@ -41,6 +41,8 @@ impl Besieged {
         let mut members: Vec<Process> = names.iter().map(|name| run.join(name, &nodes, &[])).collect();
         members.push(run.watch("verifier", &run.invite("verifier", 1)));
         run.wait_round(4);
+        // Whoever is still joining waits for a place among strangers (N7); these are to be members.
+        wait_for("the verifier's first audits", || run.events("audit").len() > 3);
         let honest = ["first", "second", "verifier"].map(|name| key_of(&run.path(name)).id()).to_vec();
         let (onlooker, runtime) = (Onlooker::of(&run), Runtime::new().expect("threads"));
         Self { run, steward, members, honest, onlooker, runtime }
