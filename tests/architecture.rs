@@ -282,7 +282,7 @@ fn silent_exits(text: &str) -> Vec<SilentExit> {
         let spoken = before.starts_with(&format!("let {name} =")) && before.contains("or_bug(");
         let function = (0..index).rev().find(|line| code[*line].contains("fn ")).unwrap_or_default();
         let function: String =
-            code[function..index].iter().take_while(|line| **line != "").copied().collect();
+            code[function..index].iter().take_while(|line| !line.is_empty()).copied().collect();
         let signature = function.split(" {").next().unwrap_or_default();
         let answers = ["Reject>", "Misuse>"].iter().any(|error| signature.contains(error));
         if !(statement.contains("or_bug(") || spoken || answers && word == "return Ok(())") {
