@@ -140,18 +140,35 @@ fn members(inputs: &Value) -> impl Iterator<Item = u16> {
     list(inputs, "members").iter().map(|number| as_integer(number) as u16)
 }
 
-fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
-    match (family, op) {
-        ("codec", "roundtrip") => roundtrip(inputs, expect),
-        ("codec", "malformed") => malformed(inputs, expect),
-        ("codec", "slots") => {
+fn codec(op: &str, inputs: &Value, expect: &Value) -> Value {
+    match op {
+        "roundtrip" => roundtrip(inputs, expect),
+        "malformed" => malformed(inputs, expect),
+        "slots" => {
             let mut bitmap = Bitmap::default();
             members(inputs).for_each(|slot| bitmap.insert(Slot(slot)));
             json!({ "bytes": hex(&encode(&bitmap)) })
         }
-        ("codec", "rows_of_set") => {
+        "rows_of_set" => {
             json!({ "bytes": hex(&encode(&members(inputs).map(Row).collect::<RowSet>())) })
         }
+        _ => panic!("no operation {op:?} in a family \"codec\""),
+    }
+}
+
+fn sealed(op: &str, inputs: &Value) -> Value {
+    let salt = digest(inputs, "salt").0;
+    let seal = match op {
+        "table" => audit::table_seal(&salt, &read_as(inputs, "rows")),
+        "results" => audit::results_seal(&salt, &read_as(inputs, "results")),
+        _ => panic!("no operation {op:?} in a family \"audit\""),
+    };
+    json!({ "seal": full(&seal) })
+}
+
+fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
+    match (family, op) {
+        ("codec", op) => codec(op, inputs, expect),
         ("hash", "hash") => hash(inputs),
         ("hash", "hash_bulk") => {
             json!({ "digest": full(&Hasher::new(domain(inputs)).bulk(&counted(inputs)).finish()) })
@@ -196,13 +213,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         ("fingerprint", op) => fingerprint(op, inputs),
         ("tolerance", op) => tolerance(op, inputs),
         ("coins", op) => coin(op, inputs),
-        ("audit", "table") => {
-            json!({ "seal": full(&audit::table_seal(&digest(inputs, "salt").0, &read_as(inputs, "rows"))) })
-        }
-        ("audit", "results") => {
-            let seal = audit::results_seal(&digest(inputs, "salt").0, &read_as(inputs, "results"));
-            json!({ "seal": full(&seal) })
-        }
+        ("audit", op) => sealed(op, inputs),
         ("calls", op) => call(op, inputs),
         ("channel", op) => channel(op, inputs),
         ("ticket", op) => ticket(op, inputs),
