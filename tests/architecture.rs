@@ -222,7 +222,7 @@ const SILENT_EXITS: [(&str, usize); 9] = [
     ("protocol/store", 2),
     ("protocol/net", 11),
     ("protocol/replica", 24),
-    ("protocol/roles", 14),
+    ("protocol/roles", 15),
     ("protocol/view", 16),
     ("node", 40),
     ("verifier", 5),

@@ -60,7 +60,7 @@ impl Place {
         self.folder.join(format!("{run:#}-{}", &path[..PATH_DIGITS]))
     }
 
-    /// Removes what interrupted replays have left that were not gone on with for [`KEPT`]; which folders. `own` stays, and
+    /// Removes what interrupted replays have left that were not gone on with for 30 days; which folders. `own` stays, and
     /// whatever another process uses.
     pub fn prune(&self, own: &Path, now: SystemTime) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };

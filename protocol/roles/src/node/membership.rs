@@ -95,7 +95,8 @@ impl Node {
     /// Says that it is back when the ledger has it away, silent where no round is under way, or at another address.
     pub(super) fn come_back(&mut self) {
         let ledger = &self.ledger;
-        let Some(member) = ledger.member(&self.me()).or_bug("a node that is a member") else { return };
+        // A steward may withhold the record that admits this node: it is nowhere to come back to.
+        let Some(member) = ledger.member(&self.me()) else { return };
         let due = match member.standing {
             Standing::Away => !ledger.is_barred(member.barred),
             Standing::Silent(_) => ledger.stage() == Stage::Gathering,
