@@ -226,8 +226,8 @@ fn a_row_whose_holders_are_killed_is_closed_and_another_node_takes_it_up() {
     }
     let members: Vec<&str> = stay.iter().map(|(_, name)| name.as_str()).chain(["verifier"]).collect();
     run.check_end(&members);
-    // A node moved, fetched the row with its proofs, and is counted there. Who has not fetched it after four rounds counts as a
-    // holder no more (ROW-2), and another one moves: on a busy machine that may happen.
+    // A node moved, fetched the row with its proofs, and is counted there. A node that has not fetched it after four rounds is no
+    // holder (ROW-2), and a second one moves: that may happen on a busy machine.
     let moved: Vec<&str> =
         stay.iter().filter(|(node, _)| row_of(node) == Some(lost)).map(|(_, name)| name.as_str()).collect();
     assert!(!moved.is_empty());

@@ -81,7 +81,7 @@ impl NodeConduct for Receipts {
     }
 }
 
-/// A delivery with so many receipts, or with one for each part that a friend keeps.
+/// A delivery with `most` receipts, or, without it, with one for each part that a friend keeps.
 fn delivery(
     ledger: &Ledger,
     round: Round,
