@@ -36,6 +36,7 @@ impl Twin {
     /// These are written down here.
     pub(super) fn committed(&mut self, commits: &[Signed<Commit>], ledger: &Ledger) {
         for signed in commits {
+            // What an older disk holds of another run; it counts for none of this one's rounds.
             let Ok(commit) = signed.verify(ledger.run()) else { continue };
             self.signed.entry(commit.round).or_default().push(signed.digest());
         }
