@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::bug::OrBug;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::record::Freeze;
@@ -36,8 +37,8 @@ impl Twin {
     /// These are written down here.
     pub(super) fn committed(&mut self, commits: &[Signed<Commit>], ledger: &Ledger) {
         for signed in commits {
-            // What an older disk holds of another run; it counts for none of this one's rounds.
-            let Ok(commit) = signed.verify(ledger.run()) else { continue };
+            let own = signed.verify(ledger.run()).or_bug("a commitment that this member has signed");
+            let Some(commit) = own else { continue };
             self.signed.entry(commit.round).or_default().push(signed.digest());
         }
         while self.signed.len() > KEPT {
