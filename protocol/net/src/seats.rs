@@ -64,6 +64,8 @@ pub(crate) enum Activity {
 
 struct Taken {
     source: Source,
+    /// Whether members came from that source lately.
+    known: bool,
     standing: Standing,
     activity: Activity,
     since: Instant,
@@ -120,23 +122,20 @@ impl Seats {
     }
 
     /// CHAN-12, CHAN-14: the seat of a connection that begins its handshake; `None` where none is free, and nobody gives way.
-    pub(crate) fn admit(self: &Arc<Self>, source: Source, now: Instant) -> Option<Seat> {
+    /// `known` says whether members came from its source lately.
+    pub(crate) fn admit(self: &Arc<Self>, source: Source, known: bool, now: Instant) -> Option<Seat> {
         let mut table = self.lock();
         let here = |taken: &Taken| taken.source == source && !taken.is_member();
         if table.count(here) >= self.limit.per_source && !table.clear_one(now, here) {
             return None;
         }
-        if table.count(Taken::is_unknown) >= self.part() {
-            let most = table.crowded(Taken::is_unknown)?;
-            let of_it = |taken: &Taken| taken.is_unknown() && taken.source == most;
-            if !table.clear_one(now, of_it) {
-                return None;
-            }
+        if table.count(Taken::is_unknown) >= self.part() && !table.make_room_for_unknown(source, known, now) {
+            return None;
         }
         let (number, leave) = (table.next, Arc::new(Notify::new()));
         table.next += 1;
         let (standing, activity) = (Standing::Unknown, Activity::Idle);
-        let taken = Taken { source, standing, activity, since: now, leave: leave.clone() };
+        let taken = Taken { source, known, standing, activity, since: now, leave: leave.clone() };
         table.seats.insert(number, taken);
         Some(Seat { seats: self.clone(), number, source, leave })
     }
@@ -237,6 +236,24 @@ impl Table {
         by_member.into_iter().max_by_key(|(_, count)| *count).map(|(member, _)| member)
     }
 
+    /// Takes the seat of a connection in its handshake for one of this source.
+    fn make_room_for_unknown(&mut self, source: Source, known: bool, now: Instant) -> bool {
+        let of = |source: Source| move |taken: &Taken| taken.is_unknown() && taken.source == source;
+        let Some(most) = self.crowded(Taken::is_unknown) else { return false };
+        // A source with two more waits for nothing that this one has not: its newest has lost least. Where a thousand sources
+        // have one each, those of members come first.
+        let crowded = self.count(of(most)) > self.count(of(source)) + 1;
+        self.clear_one(now, of(most))
+            || crowded && self.clear_newest(of(most))
+            || known && self.clear_newest(|taken| taken.is_unknown() && !taken.known)
+    }
+
+    /// Takes the seat of the one of these that came last; whether there was one.
+    fn clear_newest(&mut self, of: impl Fn(&Taken) -> bool) -> bool {
+        let found = self.seats.iter().rev().find(|(_, taken)| of(taken)).map(|(number, _)| *number);
+        found.is_some_and(|number| self.clear(number))
+    }
+
     /// Takes the seat of one of these that gives way, the one that has waited longest; whether there was one.
     fn clear_one(&mut self, now: Instant, of: impl Fn(&Taken) -> bool) -> bool {
         let slow = self.seats.iter().filter(|(_, taken)| of(taken) && taken.gives_way(now));
@@ -318,17 +335,17 @@ mod tests {
 
     /// A connection whose peer is known.
     fn seated(seats: &Arc<Seats>, from: u8, standing: Standing, now: Instant) -> Option<Seat> {
-        seats.admit(source(from), now).filter(|seat| seat.settle(standing, now))
+        seats.admit(source(from), false, now).filter(|seat| seat.settle(standing, now))
     }
 
     #[test]
     fn chan_12_a_source_has_so_many_seats_and_leaves_no_trace() {
         let (seats, now) = (Seats::new(ConnectionLimit { total: 100, per_source: 2 }), Instant::now());
-        let first = seats.admit(source(1), now).unwrap();
-        let second = seats.admit(source(1), now).unwrap();
-        assert!(seats.admit(source(1), now).is_none(), "both have only begun");
-        assert!(seats.admit(source(2), now).is_some());
-        let third = seats.admit(source(1), now + FRESH).unwrap();
+        let first = seats.admit(source(1), false, now).unwrap();
+        let second = seats.admit(source(1), false, now).unwrap();
+        assert!(seats.admit(source(1), false, now).is_none(), "both have only begun");
+        assert!(seats.admit(source(2), false, now).is_some());
+        let third = seats.admit(source(1), false, now + FRESH).unwrap();
         assert!(!first.settle(Standing::Stranger, now), "the oldest had its time");
         assert!(second.settle(Standing::Stranger, now));
         drop((first, second, third));
@@ -338,12 +355,35 @@ mod tests {
     #[test]
     fn chan_14_whoever_says_nothing_keeps_no_member_out() {
         let (seats, now) = (seats(), Instant::now());
-        let silent: Vec<_> = (0..2).map(|_| seats.admit(source(1), now).unwrap()).collect();
-        assert!(seats.admit(source(2), now).is_none());
+        let silent: Vec<_> = (1..3).map(|from| seats.admit(source(from), false, now).unwrap()).collect();
+        assert!(seats.admit(source(3), false, now).is_none());
         let later = now + FRESH;
-        let honest = seats.admit(source(2), later).expect("a silent one gives way");
+        let honest = seats.admit(source(3), false, later).expect("a silent one gives way");
         assert!(honest.settle(member(1), later));
         assert_eq!(silent.iter().filter(|seat| seat.settle(Standing::Stranger, later)).count(), 1);
+    }
+
+    #[test]
+    fn chan_14_a_source_that_dials_without_end_keeps_no_other_from_its_handshake() {
+        let (seats, now) = (seats(), Instant::now());
+        let first = seats.admit(source(1), false, now).unwrap();
+        let second = seats.admit(source(1), false, now).unwrap();
+        assert!(seats.admit(source(1), false, now).is_none(), "both have only begun");
+        let other = seats.admit(source(2), false, now).expect("the newest of two gives way at once");
+        assert!(first.settle(Standing::Unknown, now) && !second.settle(Standing::Unknown, now));
+        assert!(seats.admit(source(3), false, now).is_none(), "each has one");
+        drop(other);
+    }
+
+    #[test]
+    fn chan_14_sources_of_members_come_first_where_each_stranger_has_a_source_of_its_own() {
+        let (seats, now) = (seats(), Instant::now());
+        let strangers: Vec<_> = (1..3).map(|from| seats.admit(source(from), false, now).unwrap()).collect();
+        let member = seats.admit(source(3), true, now).expect("a member came from there lately");
+        let another = seats.admit(source(4), true, now).expect("there too");
+        assert!(seats.admit(source(5), true, now).is_none(), "no stranger has one any more");
+        assert!(strangers.iter().all(|seat| !seat.settle(Standing::Unknown, now)));
+        drop((member, another));
     }
 
     #[test]
@@ -418,7 +458,7 @@ mod tests {
         let (seats, now) = (seats(), Instant::now());
         let member = seated(&seats, 1, member(1), now).unwrap();
         let stranger = seated(&seats, 1, Standing::Stranger, now).unwrap();
-        let unknown = seats.admit(source(1), now).unwrap();
+        let unknown = seats.admit(source(1), false, now).unwrap();
         assert!(seats.relieve());
         assert!(!stranger.settle(Standing::Stranger, now) && unknown.settle(Standing::Unknown, now));
         assert!(seats.relieve() && !unknown.settle(Standing::Unknown, now));

@@ -76,10 +76,11 @@ impl Shares {
     pub(crate) fn admit(self: &Arc<Self>, source: Source) -> Option<Place> {
         let now = Instant::now();
         // The pace first: it costs less than a look at the seats.
-        if !self.handshakes.take(source, self.knows(source, now), now) {
+        let known = self.knows(source, now);
+        if !self.handshakes.take(source, known, now) {
             return None;
         }
-        let seat = Arc::new(self.seats.admit(source, now)?);
+        let seat = Arc::new(self.seats.admit(source, known, now)?);
         Some(Place { shares: self.clone(), seat })
     }
 
