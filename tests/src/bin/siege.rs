@@ -3,8 +3,8 @@
 //! `cargo run --release -p e2e --bin siege [-- [--only NAME] [--turns N] [--quick]]`. A turn is a run of real processes on
 //! loopback: three nodes, a verifier, and the attackers where the flood is a member's. It goes on for some rounds without the
 //! flood, then for as many with it; the table has the median of the turns' ratios. Strangers flood from a process of their own, as
-//! fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. Strangers are at
-//! `nice 10`. What a member does for its flood has the least priority: it has a machine of its own for that. All share this machine, and
+//! fast as [`e2e::floods`] says at most: the table has what they came to; members by the attacks of `muster drill`. What somebody does
+//! for a flood has the least priority: strangers and attackers have machines of their own for that. All share this machine, and
 //! a round is slower wherever both processors are busy, whatever they do: so they always are, by loops of the least priority. The
 //! control, `sink`, says what sending alone costs, and a ratio is to be read beside it. Exits with 1 where a goal is missed. Every
 //! process is this program again.
@@ -268,7 +268,7 @@ impl Turn {
         let honest = cast.ids(&run);
         if let Flooder::Strangers(flood) = flooder {
             let target = runtime.block_on(onlooker.target(&steward, &honest[0]));
-            let nice = ["-n", "10", program, "flood", flood.name(), &target.to_words()];
+            let nice = ["-n", "19", program, "flood", flood.name(), &target.to_words()];
             cast.others.push(run.spawn("flood", "nice", &nice));
         }
         let begun = run.events("round").len().max(from);
