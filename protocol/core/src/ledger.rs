@@ -23,7 +23,7 @@ pub use members::{Closed, Member, Standing, Turnout};
 pub use rows::{Holding, RowHolder, deal_rows, draw_rows, move_holder};
 pub use view::{FrozenRow, RoundView, WeightedCommit};
 
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round, RunId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
@@ -255,11 +255,8 @@ impl Ledger {
 
     // LEDGER-4: the roots are compared by the replica, which computes them itself.
     fn open(&mut self, state: &StateRoots) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Empty, "a run opens once")?;
-        self.require(
-            self.is_initial(state),
-            "the initial state has applied nothing to any shard of the model",
-        )?;
+        require(self.stage == Stage::Empty, "a run opens once")?;
+        require(self.is_initial(state), "the initial state has applied nothing to any shard of the model")?;
         self.state = state.clone();
         self.stage = Stage::Gathering;
         Ok(())
@@ -267,11 +264,11 @@ impl Ledger {
 
     // LEDGER-6
     fn begin(&mut self, seats: &Seats) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Gathering, "rounds begin after gathering")?;
-        self.require(self.ready(), "a run begins with the members that its manifest waits for")?;
-        self.require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
+        require(self.stage == Stage::Gathering, "rounds begin after gathering")?;
+        require(self.ready(), "a run begins with the members that its manifest waits for")?;
+        require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
         // Those who could begin may all wait for their rows.
-        self.require(!seats.is_empty(), "a round has seats")?;
+        require(!seats.is_empty(), "a round has seats")?;
         self.deal(&self.dealt(self.rows()));
         self.stage = Stage::Computing;
         Ok(())
@@ -304,14 +301,10 @@ impl Ledger {
 
     // LEDGER-16
     fn close(&mut self, root: &Digest) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Auditing, "a run closes after its last round")?;
-        self.require(*root == self.state.root(), "the last root is that of the last state")?;
+        require(self.stage == Stage::Auditing, "a run closes after its last round")?;
+        require(*root == self.state.root(), "the last root is that of the last state")?;
         self.stage = Stage::Closed;
         Ok(())
-    }
-
-    fn require(&self, holds: bool, rule: &'static str) -> Result<(), Reject> {
-        if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
     }
 }
 

@@ -5,11 +5,11 @@
 //! nothing against anybody.
 
 use super::frozen::{FrozenCommit, frozen_commit};
-use super::judgement::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness};
 use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
 use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Block, Digest, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::RoundView;
 use crate::manifest::Manifest;

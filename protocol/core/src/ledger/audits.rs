@@ -3,7 +3,7 @@
 use super::view::Reach;
 use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::coins::{Coin, CoinKind, CoinOpening, selects};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{MemberId, Round, Slot};
 use crate::limits;
 use crate::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation};
@@ -39,7 +39,7 @@ impl Ledger {
         }
         // DUTY-3: later its author need not have it any more.
         let answerable = self.is_answerable(request.round);
-        self.require(answerable, "what was contributed so long ago nobody has to answer for")?;
+        require(answerable, "what was contributed so long ago nobody has to answer for")?;
         Ok(request)
     }
 
@@ -55,7 +55,7 @@ impl Ledger {
         let request = signed.verify(self.run)?;
         let view = self.auditable(request.round)?;
         // A coin that was shown under another R_t would select others.
-        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
+        require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
         let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
         let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
         // Else any verifier could make members work, and coins would be spent on whomever it likes.
@@ -65,12 +65,12 @@ impl Ledger {
         match &request.coin {
             Some(opening) => {
                 let coin = self.node_coin(opening, &request.author(), request.round)?;
-                self.require(
+                require(
                     selects(&coin, &request.freeze, &request.target, commitment.audit_ppm),
                     "the coin does not select this member",
                 )?;
             }
-            None => self.require(
+            None => require(
                 self.needs_no_coin(view, slot),
                 "only the last rounds, and what a banned verifier has passed, are audited without a coin",
             )?,
@@ -205,7 +205,7 @@ impl Ledger {
     pub fn check_duty(&self, signed: &Signed<Duty>) -> Result<(MemberId, Coin), Reject> {
         let duty = signed.verify(self.run)?;
         let view = self.auditable(duty.round)?;
-        self.require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
+        require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
         if !view.inspectors().contains(&duty.author()) {
             return Err(Reject::NotEntitled("show a coin: it does not inspect this round"));
         }
@@ -223,14 +223,14 @@ impl Ledger {
         let view = self.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
         // Coins wait for echoes: while nobody has signed R_t, the steward could read the coins and seal another
         // Freeze.
-        self.require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
+        require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
         Ok(view)
     }
 
     fn node_coin(&self, opening: &CoinOpening, verifier: &MemberId, round: Round) -> Result<Coin, Reject> {
         let terms = self.member(verifier).and_then(|member| member.coins.as_ref());
         let coin = opening.verify(terms.ok_or(Reject::NotEntitled("audit: it is no verifier"))?)?;
-        self.require(
+        require(
             // With a coin of another round, or kind, its verifier could choose whom it selects.
             coin.kind() == CoinKind::Node && coin.round() == round,
             "the round's node coin is shown",
@@ -245,8 +245,8 @@ impl Ledger {
     pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
         let view = self.auditable(idle.round)?;
         // The only verifier, too: otherwise rounds would wait for it without end.
-        self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
-        self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
+        require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
+        require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
     }
 
     /// Checks what a verifier says of a contribution of which it has recomputed every leaf (AUDIT-25).
@@ -276,12 +276,12 @@ impl Ledger {
         signed: &Signed<Recomputation>,
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
         let said = signed.verify(self.run)?;
-        self.require(
+        require(
             self.manifest.profile.leaves_stand_for_integers(),
             "where there is a tolerance, recomputed leaves do not stand for the committed integers",
         )?;
         let view = self.auditable(said.round)?;
-        self.require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
+        require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
         let frozen = view.slot_of(&said.target).filter(|slot| view.commitment(*slot).is_some());
         let slot = frozen.ok_or(Reject::Rule("only a frozen contribution is recomputed"))?;
         if !self.was_inspector(view, slot, &said.author()) || self.is_banned(&said.author()) {
@@ -289,7 +289,7 @@ impl Ledger {
         }
         // No other finding follows from leaves alone: each of them is about a table that was never shown.
         let fits = matches!(said.finding, Finding::Pass | Finding::Guilty(FindingKind::TotalMismatch));
-        self.require(fits, "all leaves give the committed total, or they do not")?;
+        require(fits, "all leaves give the committed total, or they do not")?;
         Ok((said, slot))
     }
 

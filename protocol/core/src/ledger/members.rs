@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Holding, Ledger, Stage};
 use crate::bug::OrBug;
 use crate::coins::{CoinTerms, majority};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::limits;
 use crate::messages::audit::AuditRequest;
@@ -126,12 +126,12 @@ impl Ledger {
     pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
         let enrol = signed.verify(self.run)?;
         let entry = self.entry(&enrol.author(), &enrol)?;
-        self.require(is_name(&enrol.name), "a name has ASCII letters, digits, spaces within, and . _ -")?;
+        require(is_name(&enrol.name), "a name has ASCII letters, digits, spaces within, and . _ -")?;
         // A key that was banned, or has left, is still a member: it does not come again with a clean slate.
-        self.require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
+        require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
         // Members are kept for good, so that whoever enrols for nothing must not fill everybody's memory.
         let most = usize::from(self.manifest.admission.most_members);
-        self.require(self.members.len() < most, "the run is full (admission.most_members)")?;
+        require(self.members.len() < most, "the run is full (admission.most_members)")?;
         match (entry.role, &enrol.coins) {
             (Role::Node, None) => {}
             // A node's coins would serve nobody, and its record would be kept by everybody.
@@ -139,7 +139,7 @@ impl Ledger {
             (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
             (Role::Verifier, Some(terms)) => self.check_coins(terms)?,
         }
-        self.require(self.takes_members(), "the run takes no more members")?;
+        require(self.takes_members(), "the run takes no more members")?;
         Ok(enrol)
     }
 
@@ -154,10 +154,7 @@ impl Ledger {
         // Before the first round no R_t is known that a secret could be chosen for.
         let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
         let first = self.next_round.0.saturating_add(lead);
-        self.require(
-            terms.first_round.0 >= first,
-            "coins are registered audit.coin_lead rounds before their use",
-        )
+        require(terms.first_round.0 >= first, "coins are registered audit.coin_lead rounds before their use")
     }
 
     pub(super) fn admit(&mut self, signed: &Signed<Enrol>, record: &Signed<Record>) -> Result<(), Reject> {
@@ -321,11 +318,11 @@ impl Ledger {
         let target = request.target;
         let standing = self.member(&target).map(|m| m.standing);
         let present = matches!(standing, Some(Standing::Active | Standing::Away));
-        self.require(present, "only a present member can be silent")?;
+        require(present, "only a present member can be silent")?;
         // AUDIT-8: no second silence is sealed. By turns with Answered, which nobody else signs, one request would otherwise make a
         // ledger without end, on the disk of everybody who follows.
         let taken = self.is_taken_over(request.round, &target);
-        self.require(!taken, "a member is silent about a contribution once")?;
+        require(!taken, "a member is silent about a contribution once")?;
         // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
         self.note_failure(&target, self.next_round);
         self.stand(&target, Standing::Silent(digest));
@@ -361,14 +358,14 @@ impl Ledger {
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         // A second ban would count one conviction twice, for a Rewind too.
-        self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
+        require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
         // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the
         // evidence.
         let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
-        self.require(entitled, "a member or the steward accuses")?;
+        require(entitled, "a member or the steward accuses")?;
         // The steward cannot spare the convict a round, nor take from it one whose seats are sealed.
-        self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
-        self.require(ban.round < ban.effective, "an offence comes before its ban")?;
+        require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
+        require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.check_jury(ban)?;
         self.stand(&ban.culprit, Standing::Banned);
         self.past.convicted(ban);
@@ -383,11 +380,11 @@ impl Ledger {
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
     fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
         if !self.manifest.profile.needs_jury() || !ban.finding.needs_jury() {
-            return self.require(ban.jury.is_empty(), "what is decided for good needs no jury");
+            return require(ban.jury.is_empty(), "what is decided for good needs no jury");
         }
         let view =
             self.round(ban.round).ok_or(Reject::Stale("the round of the offence is not remembered"))?;
-        self.require(view.results().is_some(), "jurors are drawn once the round of the offence is over")?;
+        require(view.results().is_some(), "jurors are drawn once the round of the offence is over")?;
         // Drawn from the head after that round, which neither party chose.
         let drawn = view.jury(&ban.culprit, &ban.accuser);
         let mut said = BTreeSet::new();
@@ -395,11 +392,11 @@ impl Ledger {
             let opinion = signed.verify(self.run)?;
             let fits =
                 opinion.guilty && opinion.evidence == ban.evidence && drawn.contains(&opinion.author());
-            self.require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
+            require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
             // Otherwise one juror could make up the majority alone.
-            self.require(said.insert(opinion.author()), "a juror has one word")?;
+            require(said.insert(opinion.author()), "a juror has one word")?;
         }
-        self.require(said.len() >= majority(drawn.len()), "five of seven drawn jurors find a member guilty")
+        require(said.len() >= majority(drawn.len()), "five of seven drawn jurors find a member guilty")
     }
 
     /// The first round whose seats are not sealed yet.
@@ -420,8 +417,8 @@ impl Ledger {
         // LEDGER-13: in gathering no round is forgotten any more, and somebody must begin.
         let silent = self.stage == Stage::Gathering && self.is_silent(&member.id);
         let present = silent || matches!(member.standing, Standing::Away | Standing::Active);
-        self.require(present, "only a member that is away returns, or one that moved")?;
-        self.require(
+        require(present, "only a member that is away returns, or one that moved")?;
+        require(
             // Every Return is public: an old one must not bring back a member that is away again.
             back.height > member.since && back.height <= self.height,
             "a return is newer than the absence",
@@ -430,12 +427,9 @@ impl Ledger {
             // Every Return stays on everybody's disk: one a round must do.
             let moved = member.addresses != back.addresses;
             let settled = self.opened.is_some_and(|opened| member.since < opened);
-            self.require(moved && settled, "who is active says where it has moved to, once a round")?;
+            require(moved && settled, "who is active says where it has moved to, once a round")?;
         }
-        self.require(
-            !self.sits_out(member),
-            "who failed several times sits out some rounds before it returns",
-        )?;
+        require(!self.sits_out(member), "who failed several times sits out some rounds before it returns")?;
         Ok(back)
     }
 
@@ -458,8 +452,8 @@ impl Ledger {
         let leave = signed.verify(self.run)?;
         let member = self.member(&leave.author()).ok_or(Reject::NotEntitled("leave: it is no member"))?;
         let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));
-        self.require(present, "only a present member leaves")?;
-        self.require(
+        require(present, "only a present member leaves")?;
+        require(
             // A Leave that was signed and never sealed must not be used against a member that has returned
             // since.
             leave.height > member.since && leave.height <= self.height,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Ledger, Stage};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, Round};
 use crate::messages::record::{Ban, Rewind};
 use crate::state::StateRoots;
@@ -68,25 +68,19 @@ impl Ledger {
 
     // LEDGER-17: a Rewind goes to a sealed state of the present line, at most most_rounds back, for a sealed Ban.
     pub(super) fn rewind(&mut self, rewind: &Rewind) -> Result<(), Reject> {
-        self.require(self.manifest.rollback.is_on(), "this run does not go back")?;
+        require(self.manifest.rollback.is_on(), "this run does not go back")?;
         // Not in the final audit: its audits have no coins, would no longer be due, and would leave their
         // verifiers idle.
         let between = matches!(self.stage, Stage::Gathering | Stage::Computing);
-        self.require(between, "the state goes back between two updates, while rounds go on")?;
+        require(between, "the state goes back between two updates, while rounds go on")?;
         // Bounds what a steward that measures harm wrongly can cost: a sealed ban each, and one Rewind in so
         // many rounds.
         let apart = self.next_rewind() == self.next_round;
-        self.require(apart, "rewinds are rollback.spacing rounds apart")?;
-        self.require(
-            self.can_rewind_to(rewind.to),
-            "a rewind goes back at most rollback.most_rounds rounds",
-        )?;
-        self.require(
-            self.state_before(rewind.to) == Some(&rewind.state),
-            "a rewind goes back to a sealed state",
-        )?;
+        require(apart, "rewinds are rollback.spacing rounds apart")?;
+        require(self.can_rewind_to(rewind.to), "a rewind goes back at most rollback.most_rounds rounds")?;
+        require(self.state_before(rewind.to) == Some(&rewind.state), "a rewind goes back to a sealed state")?;
         let offence = self.past.convictions.get(&rewind.evidence);
-        self.require(offence.is_some(), "a rewind names the evidence of a ban, each once")?;
+        require(offence.is_some(), "a rewind names the evidence of a ban, each once")?;
         // One conviction takes the state back once.
         self.past.convictions.remove(&rewind.evidence);
         if self.stage == Stage::Computing {

@@ -4,7 +4,7 @@ use super::view::{Opening, SealedResults};
 use super::{Ledger, Member, RoundView, Stage, Standing, WeightedCommit};
 use crate::assign::{self, Seating};
 use crate::bug::OrBug;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, MemberId, Part, Round, Row};
 use crate::messages::record::{Freeze, Inputs, Late, Outcome, Reassign, Record, Seat};
 use crate::messages::round::Route;
@@ -75,22 +75,19 @@ impl Ledger {
         // The slot is in the commitment: a seat's leaves follow from it, and nobody computes another one's.
         let seat = seat.filter(|seat| seat.member == commit.author());
         let seat = seat.ok_or(Reject::NotEntitled("commit for this slot"))?;
-        self.require(
+        require(
             // A commitment of another branch of the ledger, or on another state, would be judged against the
             // wrong leaves.
             commit.head == view.head() && commit.state == view.base().root(),
             "a commitment names the round's head and state",
         )?;
-        self.require(
-            usize::from(commit.seats) == view.seats().len(),
-            "a commitment names the round's seats",
-        )?;
+        require(usize::from(commit.seats) == view.seats().len(), "a commitment names the round's seats")?;
         // COMMIT-3: none where the state has one row, else the author's row and the set of rows with a seat. A judge knows
         // the leaves' windows and weights from what was signed.
-        self.require(commit.route == view.route(commit.slot), "a commitment names its row")?;
+        require(commit.route == view.route(commit.slot), "a commitment names its row")?;
         // A commitment to no leaf cannot be audited, and beyond the quota one member could outweigh the others.
-        self.require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
-        self.require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
+        require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
+        require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
         Ok(commit)
     }
 
@@ -118,14 +115,14 @@ impl Ledger {
 
     /// AUDIT-27: who is late is the steward's word, which the round's Freeze goes by. A follower checks that it can be true.
     pub(super) fn late(&mut self, late: &Late) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Computing, "members are late in a round that is computed")?;
+        require(self.stage == Stage::Computing, "members are late in a round that is computed")?;
         let view = self.current().ok_or(Reject::Rule("members are late in an open round"))?;
-        self.require(late.round == view.round(), "the late are named with the round")?;
+        require(late.round == view.round(), "the late are named with the round")?;
         // Once: a member must not be late by one record and in time by the next.
         let once = view.late().is_empty() && !late.slots.is_empty();
-        self.require(once, "a round's late members are named once, if there are any")?;
+        require(once, "a round's late members are named once, if there are any")?;
         let may_be = |slot| view.member_at(slot).is_some_and(|member| self.may_be_late(&member));
-        self.require(
+        require(
             late.slots.slots().all(may_be),
             "only members with a seat are late, and only where an audit may have waited for them",
         )?;
@@ -151,9 +148,9 @@ impl Ledger {
         record: &Signed<Record>,
         head: Digest,
     ) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Computing, "a freeze follows an open round")?;
+        require(self.stage == Stage::Computing, "a freeze follows an open round")?;
         let view = self.current().ok_or(Reject::Rule("a freeze follows an open round"))?;
-        self.require(
+        require(
             freeze.round == view.round() && freeze.state == view.state().root(),
             "a freeze names its round and state",
         )?;
@@ -164,7 +161,7 @@ impl Ledger {
             let commit = self.check_commit(signed)?;
             // One order only: R_t is the hash of this record, and the steward must not try orders until it
             // suits.
-            self.require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
+            require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
             last = Some(commit.slot);
             if let Some(seat) = commits.get_mut(commit.slot.index()) {
                 *seat = Some(self.commitment(&commit));
@@ -186,28 +183,25 @@ impl Ledger {
 
     // LEDGER-8
     pub(super) fn inputs(&mut self, inputs: &Inputs, record: &Signed<Record>) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Exchanging, "inputs are sealed once for each attempt")?;
+        require(self.stage == Stage::Exchanging, "inputs are sealed once for each attempt")?;
         let view = self.current().ok_or(Reject::Rule("inputs follow a freeze"))?;
-        self.require(inputs.round == view.round(), "inputs name their round")?;
+        require(inputs.round == view.round(), "inputs name their round")?;
         let parts: Vec<Part> = match inputs.attempt {
             0 => (0..view.parts().len() as u16).map(Part).collect(),
             _ => view.reassigned().collect(),
         };
         // What was sealed before tells the attempt: the record's own word could seal one attempt twice.
         let second = !view.inputs().is_empty();
-        self.require(inputs.attempt == u8::from(second), "inputs name their attempt")?;
-        self.require(
-            inputs.parts.len() == parts.len(),
-            "inputs hold one bitmap for each part of the attempt",
-        )?;
+        require(inputs.attempt == u8::from(second), "inputs name their attempt")?;
+        require(inputs.parts.len() == parts.len(), "inputs hold one bitmap for each part of the attempt")?;
         let counted = inputs.parts.iter().flat_map(Bitmap::slots);
         // STAND-3: a newcomer's contribution is audited, and moves nothing before its probation is over.
         let counts = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
-        self.require(counted.into_iter().all(counts), "only frozen contributions with weight are counted")?;
+        require(counted.into_iter().all(counts), "only frozen contributions with weight are counted")?;
         // A contribution of another row has no such coefficients.
         let of_row =
             |(part, inputs): (&Part, &Bitmap)| inputs.slots().all(|slot| view.computes_on(slot, *part));
-        self.require(
+        require(
             parts.iter().zip(&inputs.parts).all(of_row),
             "a part counts contributions of its own row only",
         )?;
@@ -224,21 +218,21 @@ impl Ledger {
 
     // LEDGER-9
     pub(super) fn reassign(&mut self, reassign: &Reassign) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
+        require(self.stage == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
         let view = self.current().ok_or(Reject::Rule("parts are reassigned in a round"))?;
-        self.require(reassign.round == view.round(), "a reassignment names its round")?;
+        require(reassign.round == view.round(), "a reassignment names its round")?;
         // A second reassignment could hold the round up for as long as there are aggregators.
-        self.require(view.reassigned().next().is_none(), "parts are reassigned once")?;
-        self.require(!reassign.parts.is_empty(), "a reassignment holds a part")?;
+        require(view.reassigned().next().is_none(), "parts are reassigned once")?;
+        require(!reassign.parts.is_empty(), "a reassignment holds a part")?;
         let mut last = None;
         for moved in &reassign.parts {
-            self.require(last < Some(moved.part), "reassigned parts are in order, one each")?;
+            require(last < Some(moved.part), "reassigned parts are in order, one each")?;
             last = Some(moved.part);
-            self.require(moved.part.index() < view.parts().len(), "a reassigned part exists")?;
+            require(moved.part.index() < view.parts().len(), "a reassigned part exists")?;
             // Whoever has had the part had its time, the second aggregator as well.
             let had = view.aggregators_in(moved.part, 0).any(|slot| slot == moved.aggregator);
             let able = view.aggregators().contains(&moved.aggregator) && !had;
-            self.require(able, "a part goes to another aggregator")?;
+            require(able, "a part goes to another aggregator")?;
         }
         self.stage = Stage::Exchanging;
         if let Some(view) = self.newest_round() {
@@ -261,13 +255,13 @@ impl Ledger {
         if !view.aggregating(result.part).any(|member| member == result.author()) {
             return Err(Reject::NotEntitled("reduce this part"));
         }
-        self.require(result.attempt == attempt, "a result names its attempt")?;
+        require(result.attempt == attempt, "a result names its attempt")?;
         // Without R_t a second Freeze and a colluding sender could make an honest result look wrong.
-        self.require(view.freeze_digest() == Some(result.freeze), "a result names the freeze")?;
+        require(view.freeze_digest() == Some(result.freeze), "a result names the freeze")?;
         let sealed = view.inputs().get(result.part.index());
         // An aggregator that could choose its inputs could leave out whom it likes.
         let sealed = sealed.is_some_and(|inputs| *inputs == result.inputs && !inputs.is_empty());
-        self.require(sealed, "a result is over exactly the sealed inputs")?;
+        require(sealed, "a result is over exactly the sealed inputs")?;
         Ok(result)
     }
 
@@ -293,18 +287,15 @@ impl Ledger {
         let reduced =
             // Where nobody can reduce there are no parts, and no inputs to wait for.
             self.stage == Stage::Reducing || (self.stage == Stage::Exchanging && view.parts().is_empty());
-        self.require(reduced, "an outcome follows sealed inputs")?;
-        self.require(outcome.round == view.round(), "an outcome names its round")?;
-        self.require(
-            outcome.results.len() == view.parts().len(),
-            "an outcome holds one result for each part",
-        )?;
+        require(reduced, "an outcome follows sealed inputs")?;
+        require(outcome.round == view.round(), "an outcome names its round")?;
+        require(outcome.results.len() == view.parts().len(), "an outcome holds one result for each part")?;
         let mut results = Vec::new();
         for (part, signed) in outcome.results.iter().enumerate() {
             let result = signed.as_ref().map(|signed| self.check_result(signed)).transpose()?;
             // The place says which part it is: one out of place would be applied to other blocks.
             let fits = result.as_ref().is_none_or(|result| result.part.index() == part);
-            self.require(fits, "results are in order of parts")?;
+            require(fits, "results are in order of parts")?;
             results.push(result.map(Verified::into_inner));
         }
         let seconds = self.check_seconds(outcome)?;
@@ -313,17 +304,17 @@ impl Ledger {
         self.check_credits(&outcome.credits)?;
         // The root needs arithmetic and is checked by the replica (STATE-5); the step does not.
         let follows = self.follows(&outcome.state);
-        self.require(follows, "an outcome applies one update to the trunk and to the rows that it names")?;
+        require(follows, "an outcome applies one update to the trunk and to the rows that it names")?;
         // ROW-6: settled by the Freeze, so that nobody chooses what is applied.
         let steps = *outcome.steps == *view.row_steps();
-        self.require(steps, "an outcome names the rows that take a step")?;
+        require(steps, "an outcome names the rows that take a step")?;
         let (dealt, moved) = (self.dealt(self.next_rows()), self.moved());
         let next_round = view.round().next();
         let last = self.ends_with(view.round());
         // Derived before the outcome changes anything: everybody computes these from the ledger before it.
         let failed = self.failed_at(outcome);
         let seats = self.seats_after(outcome);
-        self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
+        require(*outcome.seats == *seats, "the seats follow from the ledger")?;
         self.state = outcome.state.clone();
         self.next_round = next_round;
         // ROW-1: by a record that opens a round. Where nobody has a seat, the Begin that ends the gathering deals.
@@ -362,13 +353,13 @@ impl Ledger {
             let first = outcome.results.get(second.part.index()).and_then(Option::as_ref);
             let first =
                 first.ok_or(Reject::Rule("a second result is beside a first one"))?.verify(self.run)?;
-            self.require(
+            require(
                 first.author() != second.author() && *first == *second,
                 "a second result is by the other aggregator and says the same",
             )?;
             let last = seconds.last().map(|(part, _)| *part);
             // One each: a part has two aggregators at most.
-            self.require(last < Some(second.part), "second results are in order of parts, one each")?;
+            require(last < Some(second.part), "second results are in order of parts, one each")?;
             seconds.push((second.part, signed.clone()));
         }
         Ok(seconds)
@@ -380,17 +371,14 @@ impl Ledger {
         for signed in &outcome.echoes {
             authors.push(self.check_echo(signed)?.author());
         }
-        self.require(
+        require(
             authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)),
             "echoes are in order of slots, one each",
         )?;
         // LEDGER-10: a round that counts somebody can be audited, whoever keeps silent.
         let has_echoed = |slot| view.member_at(slot).is_some_and(|member| authors.contains(&member));
         let mut counted = view.inputs().iter().flat_map(Bitmap::slots);
-        self.require(
-            counted.all(has_echoed),
-            "an outcome holds the echo of every slot that its inputs count",
-        )?;
+        require(counted.all(has_echoed), "an outcome holds the echo of every slot that its inputs count")?;
         Ok(authors)
     }
 

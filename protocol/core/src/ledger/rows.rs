@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::bug::OrBug;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Digest, MemberId, Round, Row, ShardId};
 use crate::manifest::{Family, Mixture};
@@ -178,21 +178,21 @@ impl Ledger {
         // `root` is the root of the state before `round`, which is the next round or one that is remembered.
         let ready = signed.verify(self.run)?;
         let member = self.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
-        self.require(member.is_node_still(), "only a node that has not gone holds a row")?;
+        require(member.is_node_still(), "only a node that has not gone holds a row")?;
         let drawn = member.holding.ok_or(Reject::Stale("no row was drawn for this member yet"))?;
-        self.require(drawn.row == ready.row, "a member is ready for the row that it was drawn for")?;
+        require(drawn.row == ready.row, "a member is ready for the row that it was drawn for")?;
         // Every statement stays on everybody's disk.
-        self.require(!drawn.ready, "a member says once that it is ready")?;
+        require(!drawn.ready, "a member says once that it is ready")?;
         let sealed = match self.round(ready.round) {
             Some(view) => Some(view.state()),
             None => (ready.round == self.next_round).then_some(&self.state),
         };
         // Else an old word would stand for a row that was left since and drawn again.
-        self.require(ready.round >= drawn.since, "a member is ready after it was drawn")?;
+        require(ready.round >= drawn.since, "a member is ready after it was drawn")?;
         // What it fetched is what was sealed: whoever got anything else finds out before it has a seat.
         let sealed = sealed.ok_or(Reject::Stale("the state of this round is not remembered"))?;
-        self.require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
-        self.require(self.stage != Stage::Closed, "the run is over")?;
+        require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
+        require(self.stage != Stage::Closed, "the run is over")?;
         Ok(ready)
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Closed, Ledger, Member, Standing};
 use crate::bug::OrBug;
 use crate::coins::drawn_leaves;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{MemberId, Round};
 use crate::manifest::{Listed, Mode};
 use crate::messages::audit::FindingKind;
@@ -109,23 +109,23 @@ impl Ledger {
     pub fn check_credit(&self, credit: &Credit) -> Result<(), Reject> {
         let verifier = self.member(&credit.verifier);
         let entitled = verifier.is_some_and(|v| v.role == Role::Verifier && v.standing != Standing::Banned);
-        self.require(entitled, "a verifier vouches")?;
+        require(entitled, "a verifier vouches")?;
         let view = self.round(credit.round).ok_or(Reject::Stale("the credited round is not remembered"))?;
         // Before that no coin may be shown, so that no verdict can exist.
         let audited = view.results().is_some() && view.echoed();
-        self.require(audited, "a round is audited when it is over and was echoed")?;
+        require(audited, "a round is audited when it is over and was echoed")?;
         let slot = view.slot_of(&credit.member);
         let commitment = slot.and_then(|slot| view.commitment(slot));
         let commitment = commitment.ok_or(Reject::Rule("only a frozen contribution is credited"))?;
         // STAND-1: by the one that was drawn to inspect it, even if it inspects nothing any more.
         let inspected = slot.is_some_and(|slot| view.was_drawn(slot, &credit.verifier));
-        self.require(inspected, "the inspector of a contribution vouches for it")?;
+        require(inspected, "the inspector of a contribution vouches for it")?;
         // The number is not the steward's to choose: more would end a probation sooner.
         let drawn = drawn_leaves(commitment.commit.leaves, self.manifest.audit.leaves);
-        self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
+        require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
         // Otherwise one verdict, sealed again and again, would end any probation.
         let taken = view.is_credited(&credit.verifier, &credit.member);
-        self.require(!taken, "a verifier vouches once for a contribution")
+        require(!taken, "a verifier vouches once for a contribution")
     }
 
     /// Checks the credits of an outcome.
@@ -135,7 +135,7 @@ impl Ledger {
             self.check_credit(credit)?;
             // STAND-1: a verdict is credited once.
             let first = seen.insert((credit.round, credit.verifier, credit.member));
-            self.require(first, "a verifier vouches once for a contribution")?;
+            require(first, "a verifier vouches once for a contribution")?;
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Ledger {
         }
         // Counted by the ledger, since everybody must come to the same number.
         let used = self.invitation_uses(&presented.invitation.digest());
-        self.require(used < invitation.uses, "the invitation is used up")?;
+        require(used < invitation.uses, "the invitation is used up")?;
         let author = invitation.author();
         if author == self.manifest.organiser {
             return Ok(Newcomer::known(invitation.role, invitation.founder));
@@ -202,22 +202,19 @@ impl Ledger {
         let inviter = inviter.ok_or(Reject::NotEntitled("invite: only the organiser and members do"))?;
         // STAND-5: who would bring in verifiers could end any probation itself.
         let plain = invitation.role == Role::Node && !invitation.founder;
-        self.require(plain, "a member invites nodes, neither founders nor verifiers")?;
+        require(plain, "a member invites nodes, neither founders nor verifiers")?;
         let good = matches!(inviter.standing, Standing::Active | Standing::Away);
         let able = good && inviter.role == Role::Node && self.weighs(inviter);
-        self.require(able, "only a node past its probation invites, while it takes part")?;
+        require(able, "only a node past its probation invites, while it takes part")?;
         // STAND-6: an inviter answers for those below it.
         let closed =
             "those who answer for this invitation brought in a convict, or the organiser closed their tree";
-        self.require(!self.is_closed(inviter), closed)?;
+        require(!self.is_closed(inviter), closed)?;
         let admission = &self.manifest.admission;
         // Together with the depth it bounds how many keys one founder can bring in, for whom it answers.
         let quota = inviter.invited < admission.member_invites;
-        self.require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
-        self.require(
-            inviter.depth < admission.depth,
-            "the chain of invitations is too long (admission.depth)",
-        )?;
+        require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
+        require(inviter.depth < admission.depth, "the chain of invitations is too long (admission.depth)")?;
         let known = Newcomer::known(Role::Node, false);
         Ok(Newcomer { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
     }
@@ -241,14 +238,14 @@ impl Ledger {
             return Ok(());
         }
         let admission = &self.manifest.admission;
-        self.require(
+        require(
             self.strangers < admission.per_round,
             "enough newcomers came in this round (admission.per_round); try again in the next one",
         )?;
         // Those that have gone count as well: their places are used up for good.
         let unproved = self.members.iter().filter(|m| m.stranger && !self.weighs(m)).count();
         let room = 2 * unproved < usize::from(admission.most_members);
-        self.require(room, "too many newcomers have earned no weight yet; try again later")
+        require(room, "too many newcomers have earned no weight yet; try again later")
     }
 
     /// Closes the trees of a convict and of its inviter.
@@ -273,12 +270,9 @@ impl Ledger {
             return Err(Reject::NotEntitled("close a tree: only the organiser does"));
         }
         let member = self.member(&order.member).ok_or(Reject::Rule("only a member's tree is closed"))?;
-        self.require(
-            !self.is_closed(member),
-            "nobody comes by this member any more: its tree is closed already",
-        )?;
+        require(!self.is_closed(member), "nobody comes by this member any more: its tree is closed already")?;
         // An order that changes nothing would only stay on everybody's disk.
-        self.require(self.takes_members(), "nobody comes to this run any more")?;
+        require(self.takes_members(), "nobody comes to this run any more")?;
         Ok(order)
     }
 
