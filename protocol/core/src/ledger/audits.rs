@@ -1,7 +1,7 @@
 //! Audits as the ledger has them: who inspects what, which requests are due, and verifiers that do not do their duty.
 
 use super::view::Reach;
-use super::{Ledger, Member, RoundView, Stage, Standing};
+use super::{Ledger, Member, RoundView, Standing};
 use crate::coins::{Coin, CoinKind, CoinOpening, selects};
 use crate::error::{Reject, require};
 use crate::ids::{MemberId, Round, Slot};
@@ -52,7 +52,7 @@ impl Ledger {
         &self,
         signed: &Signed<AuditRequest>,
     ) -> Result<(Verified<AuditRequest>, Slot), Reject> {
-        let request = signed.verify(self.run)?;
+        let request = signed.verify(self.run())?;
         let view = self.auditable(request.round)?;
         // A coin that was shown under another R_t would select others.
         require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
@@ -140,19 +140,18 @@ impl Ledger {
     /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of, so that each audit
     /// of them can be done and judged.
     pub fn audit_window(&self) -> u32 {
-        self.manifest.audit_window()
+        self.chain.audit_window()
     }
 
     /// Whether everybody keeps the state that a round began with (DUTY-3).
     pub fn keeps_state(&self, round: Round) -> bool {
-        round.0.saturating_add(self.audit_window()) >= self.next_round.0
+        self.chain.keeps_state(round)
     }
 
     /// Whether contributors still have to answer about this round (AUDIT-1): one round further back while no round is
     /// open, that is after the last one or after a Rewind.
     pub fn is_answerable(&self, round: Round) -> bool {
-        let after = u32::from(matches!(self.stage, Stage::Auditing | Stage::Gathering));
-        round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
+        self.chain.is_answerable(round)
     }
 
     /// AUDIT-27: whether an audit may have waited for this member for as long as makes it late: a contribution of its that
@@ -161,7 +160,7 @@ impl Ledger {
         let waits = |view: &RoundView| {
             let frozen = view.slot_of(member).is_some_and(|slot| view.commitment(slot).is_some());
             // Asked about once its round was over, it is late after so many further rounds.
-            let old = view.round().0.saturating_add(limits::LATE_ROUNDS) < self.next_round.0;
+            let old = view.round().0.saturating_add(limits::LATE_ROUNDS) < self.next_round().0;
             let open = view.auditable() && self.is_answerable(view.round());
             frozen && old && open && !self.is_credited(view.round(), member)
         };
@@ -173,13 +172,13 @@ impl Ledger {
     /// nothing, as its turn would begin again and again.
     pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
         let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
-        self.manifest.profile.leaves_stand_for_integers()
+        self.manifest().profile.leaves_stand_for_integers()
             && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
     }
 
     /// Whether the round after the next one may not begin before every case of this round is closed (AUDIT-26).
     pub fn is_last_call(&self, round: Round) -> bool {
-        self.stage == Stage::Auditing || round.0.saturating_add(self.audit_window()) <= self.next_round.0
+        self.chain.is_last_call(round)
     }
 
     /// Whether a member was banned.
@@ -195,7 +194,7 @@ impl Ledger {
 
     /// Whether the run waits for verifiers, and none of them takes part.
     pub fn is_unwatched(&self) -> bool {
-        self.manifest.admission.start_verifiers > 0 && self.active(Role::Verifier).next().is_none()
+        self.manifest().admission.start_verifiers > 0 && self.active(Role::Verifier).next().is_none()
     }
 
     /// Checks a shown node coin: of a round that is over and echoed, by one of its verifiers (DUTY-2).
@@ -203,7 +202,7 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_duty(&self, signed: &Signed<Duty>) -> Result<(MemberId, Coin), Reject> {
-        let duty = signed.verify(self.run)?;
+        let duty = signed.verify(self.run())?;
         let view = self.auditable(duty.round)?;
         require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
         if !view.inspectors().contains(&duty.author()) {
@@ -214,9 +213,7 @@ impl Ledger {
 
     /// Whether every contribution of a round is audited.
     pub fn in_final_audit(&self, round: Round) -> bool {
-        // LEDGER-19: the last ones that were opened, however many went back.
-        let last = self.next_round.0.saturating_sub(self.manifest.audit.final_rounds);
-        self.stage == Stage::Auditing && round.0 >= last
+        self.chain.in_final_audit(round)
     }
 
     fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {
@@ -275,9 +272,9 @@ impl Ledger {
         &self,
         signed: &Signed<Recomputation>,
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
-        let said = signed.verify(self.run)?;
+        let said = signed.verify(self.run())?;
         require(
-            self.manifest.profile.leaves_stand_for_integers(),
+            self.manifest().profile.leaves_stand_for_integers(),
             "where there is a tolerance, recomputed leaves do not stand for the committed integers",
         )?;
         let view = self.auditable(said.round)?;
@@ -297,7 +294,7 @@ impl Ledger {
     pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
         self.check_idle(idle)?;
         // A verifier that is idle again and again holds up rounds as a silent node does.
-        self.count_failure(&idle.verifier, self.next_round);
+        self.count_failure(&idle.verifier, self.next_round());
         self.retire(&idle.verifier);
         Ok(())
     }

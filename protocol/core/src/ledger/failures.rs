@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ledger, Member, RoundView, Stage, Standing};
+use super::{Ledger, Member, RoundView, Standing};
 use crate::bug::OrBug;
 use crate::ids::{MemberId, Part, Round, Slot};
 use crate::limits;
@@ -49,7 +49,7 @@ impl Ledger {
 
     /// Whether a member sits out failures. Between rounds, and after the last one, nobody does: no round waits then.
     pub fn is_barred(&self, barred: Round) -> bool {
-        !matches!(self.stage, Stage::Gathering | Stage::Auditing) && self.first_round_without() < barred
+        self.chain.is_barred(barred)
     }
 
     /// Whether a member is away and may not return yet.

@@ -124,13 +124,13 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
-        let enrol = signed.verify(self.run)?;
+        let enrol = signed.verify(self.run())?;
         let entry = self.entry(&enrol.author(), &enrol)?;
         require(is_name(&enrol.name), "a name has ASCII letters, digits, spaces within, and . _ -")?;
         // A key that was banned, or has left, is still a member: it does not come again with a clean slate.
         require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
         // Members are kept for good, so that whoever enrols for nothing must not fill everybody's memory.
-        let most = usize::from(self.manifest.admission.most_members);
+        let most = usize::from(self.manifest().admission.most_members);
         require(self.members.len() < most, "the run is full (admission.most_members)")?;
         match (entry.role, &enrol.coins) {
             (Role::Node, None) => {}
@@ -145,15 +145,15 @@ impl Ledger {
 
     /// Whether members are admitted in this stage.
     pub(super) fn takes_members(&self) -> bool {
-        !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed)
+        self.chain.takes_members()
     }
 
     /// COIN-6: coins must be registered before the randomness that they are used with is known.
     fn check_coins(&self, terms: &CoinTerms) -> Result<(), Reject> {
         terms.check()?;
         // Before the first round no R_t is known that a secret could be chosen for.
-        let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
-        let first = self.next_round.0.saturating_add(lead);
+        let lead = if self.rounds.is_empty() { 0 } else { self.manifest().audit.coin_lead };
+        let first = self.next_round().0.saturating_add(lead);
         require(terms.first_round.0 >= first, "coins are registered audit.coin_lead rounds before their use")
     }
 
@@ -177,7 +177,7 @@ impl Ledger {
             addresses: enrol.addresses,
             coins: enrol.coins,
             standing: Standing::Active,
-            since: self.height,
+            since: self.height(),
             failures: 0,
             good_rounds: 0,
             barred: Round(0),
@@ -205,7 +205,7 @@ impl Ledger {
 
     /// How many members of a role are here, and how many the next round needs. A run begins with nodes that weigh.
     pub fn turnout(&self, role: Role) -> Turnout {
-        let admission = &self.manifest.admission;
+        let admission = &self.manifest().admission;
         let first = self.rounds.is_empty();
         let dealt = self.dealt(self.rows());
         let able =
@@ -262,15 +262,15 @@ impl Ledger {
         let taken = newcomers.len().min((weighted.len() / 3).clamp(1, limits::SEATS / 4));
         let most = weighted.len().min(limits::SEATS - taken);
         // In turn, by the round's number: whoever chose them could keep its friends seated, or those on probation.
-        let turn = self.next_round.index();
+        let turn = self.next_round().index();
         let mut nodes: Vec<&Member> = in_turn(&weighted, most, turn).collect();
         // Newcomers' leaves come on top: otherwise every round would lose leaves to work that counts for
         // nothing.
         let sharers = if nodes.is_empty() { taken } else { nodes.len() };
         nodes.extend(in_turn(&newcomers, taken, turn));
-        let leaves = self.manifest.training.leaves as usize;
+        let leaves = self.manifest().training.leaves as usize;
         // Chains of steps cannot be shared out: in a run of local updates every seat has one.
-        let local = self.manifest.local().is_some();
+        let local = self.manifest().local().is_some();
         let shared = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
         let share = |slot: usize| if local { leaves } else { shared(slot) };
         let seat = |(slot, member): (usize, &&Member)| Seat {
@@ -324,7 +324,7 @@ impl Ledger {
         let taken = self.is_taken_over(request.round, &target);
         require(!taken, "a member is silent about a contribution once")?;
         // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
-        self.note_failure(&target, self.next_round);
+        self.note_failure(&target, self.next_round());
         self.stand(&target, Standing::Silent(digest));
         // In every round so far: its turn would otherwise begin again for each of its audits (AUDIT-8).
         self.rounds.iter_mut().for_each(|view| view.unanswered(&target));
@@ -361,14 +361,14 @@ impl Ledger {
         require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
         // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the
         // evidence.
-        let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
+        let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest().steward;
         require(entitled, "a member or the steward accuses")?;
         // The steward cannot spare the convict a round, nor take from it one whose seats are sealed.
         require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.check_jury(ban)?;
         self.stand(&ban.culprit, Standing::Banned);
-        self.past.convicted(ban);
+        self.rewinds.apply_ban(ban);
         // What a convicted verifier was to inspect goes to the others at once, and what it has passed is open again.
         self.retire(&ban.culprit);
         self.open_again(&ban.culprit);
@@ -379,7 +379,7 @@ impl Ledger {
 
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
     fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
-        if !self.manifest.profile.needs_jury() || !ban.finding.needs_jury() {
+        if !self.manifest().profile.needs_jury() || !ban.finding.needs_jury() {
             return require(ban.jury.is_empty(), "what is decided for good needs no jury");
         }
         let view =
@@ -389,7 +389,7 @@ impl Ledger {
         let drawn = view.jury(&ban.culprit, &ban.accuser);
         let mut said = BTreeSet::new();
         for signed in &ban.jury {
-            let opinion = signed.verify(self.run)?;
+            let opinion = signed.verify(self.run())?;
             let fits =
                 opinion.guilty && opinion.evidence == ban.evidence && drawn.contains(&opinion.author());
             require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
@@ -401,10 +401,7 @@ impl Ledger {
 
     /// The first round whose seats are not sealed yet.
     pub fn first_round_without(&self) -> Round {
-        match self.stage {
-            Stage::Computing | Stage::Exchanging | Stage::Reducing => self.next_round.next(),
-            _ => self.next_round,
-        }
+        self.chain.first_round_without()
     }
 
     /// Checks a return, which also tells where a member has moved to.
@@ -412,21 +409,21 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] for one that is not away, or an old statement.
     pub fn check_return(&self, signed: &Signed<Return>) -> Result<Verified<Return>, Reject> {
-        let back = signed.verify(self.run)?;
+        let back = signed.verify(self.run())?;
         let member = self.member(&back.author()).ok_or(Reject::NotEntitled("return: it is no member"))?;
         // LEDGER-13: in gathering no round is forgotten any more, and somebody must begin.
-        let silent = self.stage == Stage::Gathering && self.is_silent(&member.id);
+        let silent = self.stage() == Stage::Gathering && self.is_silent(&member.id);
         let present = silent || matches!(member.standing, Standing::Away | Standing::Active);
         require(present, "only a member that is away returns, or one that moved")?;
         require(
             // Every Return is public: an old one must not bring back a member that is away again.
-            back.height > member.since && back.height <= self.height,
+            back.height > member.since && back.height <= self.height(),
             "a return is newer than the absence",
         )?;
         if member.standing == Standing::Active {
             // Every Return stays on everybody's disk: one a round must do.
             let moved = member.addresses != back.addresses;
-            let settled = self.opened.is_some_and(|opened| member.since < opened);
+            let settled = self.chain.opened().is_some_and(|opened| member.since < opened);
             require(moved && settled, "who is active says where it has moved to, once a round")?;
         }
         require(!self.sits_out(member), "who failed several times sits out some rounds before it returns")?;
@@ -449,14 +446,14 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] for one that is no member any more, or an old statement.
     pub fn check_leave(&self, signed: &Signed<Leave>) -> Result<Verified<Leave>, Reject> {
-        let leave = signed.verify(self.run)?;
+        let leave = signed.verify(self.run())?;
         let member = self.member(&leave.author()).ok_or(Reject::NotEntitled("leave: it is no member"))?;
         let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));
         require(present, "only a present member leaves")?;
         require(
             // A Leave that was signed and never sealed must not be used against a member that has returned
             // since.
-            leave.height > member.since && leave.height <= self.height,
+            leave.height > member.since && leave.height <= self.height(),
             "a leave is newer than the last change",
         )?;
         Ok(leave)
@@ -473,7 +470,7 @@ impl Ledger {
     }
 
     pub(super) fn stand(&mut self, id: &MemberId, standing: Standing) {
-        let height = self.height;
+        let height = self.height();
         if let Some(member) = self.member_mut(id) {
             member.standing = standing;
             member.since = height;

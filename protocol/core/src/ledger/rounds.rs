@@ -15,16 +15,16 @@ use crate::state::StateRoots;
 impl Ledger {
     /// The round that a record opens with these seats.
     pub(super) fn opened_with(&self, round: Round, seats: &[Seat], base: StateRoots) -> RoundView {
-        let seed = assign::round_seed(self.run, round, &base.root());
+        let seed = assign::round_seed(self.run(), round, &base.root());
         // ASSIGN-1: the root of the newest state is in it, so that nobody knows who will reduce what before the seats are settled.
-        let parts_seed = assign::round_seed(self.run, round, &self.state.root());
+        let parts_seed = assign::round_seed(self.run(), round, &self.state().root());
         let aggregators = self.aggregators(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
         let route = (self.rows() > 1).then_some(Route { row: Row(0), open });
         let seating = Seating {
-            layout: &self.layout,
-            planes: self.manifest.planes_in(round),
+            layout: self.layout(),
+            planes: self.manifest().planes_in(round),
             seed: &parts_seed,
             rows: &rows,
             route: route.as_ref(),
@@ -32,15 +32,15 @@ impl Ledger {
         };
         let parts = assign::parts(&seating);
         // ASSIGN-9: the second aggregators of a run that has two.
-        let seconds = match self.manifest.aggregation.replicas {
+        let seconds = match self.manifest().aggregation.replicas {
             2 => assign::seconds(&seating, &parts),
             _ => vec![None; parts.len()],
         };
         RoundView::new(Opening {
             round,
-            steward: self.manifest.steward,
-            head: self.head,
-            state: self.state.clone(),
+            steward: self.manifest().steward,
+            head: self.head(),
+            state: self.state().clone(),
             base,
             seed,
             parts_seed,
@@ -54,8 +54,8 @@ impl Ledger {
     /// ROUND-29: the next round as it will be if nothing changes the seats until then, in a run with a delay whose round under way
     /// is frozen: what to compute while its values travel. Its head is not known yet.
     pub fn foreseen(&self) -> Option<RoundView> {
-        let view = self.current().filter(|_| self.manifest.delay > 0)?;
-        let travels = matches!(self.stage, Stage::Exchanging | Stage::Reducing);
+        let view = self.current().filter(|_| self.manifest().delay > 0)?;
+        let travels = matches!(self.stage(), Stage::Exchanging | Stage::Reducing);
         let goes_on = travels && !self.ends_with(view.round());
         goes_on.then(|| self.opened_with(view.round().next(), &self.derived_seats(), view.state().clone()))
     }
@@ -65,10 +65,10 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_commit(&self, signed: &Signed<Commit>) -> Result<Verified<Commit>, Reject> {
-        let commit = signed.verify(self.run)?;
+        let commit = signed.verify(self.run())?;
         let view = self.current().ok_or(Reject::Stale("no round is open"))?;
         // A late commitment is nobody's fault: it is stale, not against a rule.
-        if commit.round != view.round() || self.stage != Stage::Computing {
+        if commit.round != view.round() || self.stage() != Stage::Computing {
             return Err(Reject::Stale("the commitment is for another round"));
         }
         let seat = view.seats().get(commit.slot.index());
@@ -87,7 +87,7 @@ impl Ledger {
         require(commit.route == view.route(commit.slot), "a commitment names its row")?;
         // A commitment to no leaf cannot be audited, and beyond the quota one member could outweigh the others.
         require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
-        require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
+        require(commit.profile == self.manifest().profile, "a commitment names the run's profile")?;
         Ok(commit)
     }
 
@@ -115,7 +115,7 @@ impl Ledger {
 
     /// AUDIT-27: who is late is the steward's word, which the round's Freeze goes by. A follower checks that it can be true.
     pub(super) fn late(&mut self, late: &Late) -> Result<(), Reject> {
-        require(self.stage == Stage::Computing, "members are late in a round that is computed")?;
+        require(self.stage() == Stage::Computing, "members are late in a round that is computed")?;
         let view = self.current().ok_or(Reject::Rule("members are late in an open round"))?;
         require(late.round == view.round(), "the late are named with the round")?;
         // Once: a member must not be late by one record and in time by the next.
@@ -148,7 +148,7 @@ impl Ledger {
         record: &Signed<Record>,
         head: Digest,
     ) -> Result<(), Reject> {
-        require(self.stage == Stage::Computing, "a freeze follows an open round")?;
+        require(self.stage() == Stage::Computing, "a freeze follows an open round")?;
         let view = self.current().ok_or(Reject::Rule("a freeze follows an open round"))?;
         require(
             freeze.round == view.round() && freeze.state == view.state().root(),
@@ -174,7 +174,7 @@ impl Ledger {
         let inspectors = self.verifiers_of(view.round());
         // Only now: everything above may still refuse the record, which then changes nothing.
         self.pace(freeze.round, &seats, &verified);
-        self.stage = Stage::Exchanging;
+        self.chain.apply_freeze();
         if let Some(view) = self.newest_round() {
             view.freeze_with(record, head, commits, rows, inspectors);
         }
@@ -183,7 +183,7 @@ impl Ledger {
 
     // LEDGER-8
     pub(super) fn inputs(&mut self, inputs: &Inputs, record: &Signed<Record>) -> Result<(), Reject> {
-        require(self.stage == Stage::Exchanging, "inputs are sealed once for each attempt")?;
+        require(self.stage() == Stage::Exchanging, "inputs are sealed once for each attempt")?;
         let view = self.current().ok_or(Reject::Rule("inputs follow a freeze"))?;
         require(inputs.round == view.round(), "inputs name their round")?;
         let parts: Vec<Part> = match inputs.attempt {
@@ -205,7 +205,7 @@ impl Ledger {
             parts.iter().zip(&inputs.parts).all(of_row),
             "a part counts contributions of its own row only",
         )?;
-        self.stage = Stage::Reducing;
+        self.chain.apply_inputs();
         if !second {
             // At the second attempt only some parts are listed: to be missing there tells nothing.
             self.miss_uncounted(&inputs.parts);
@@ -218,7 +218,7 @@ impl Ledger {
 
     // LEDGER-9
     pub(super) fn reassign(&mut self, reassign: &Reassign) -> Result<(), Reject> {
-        require(self.stage == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
+        require(self.stage() == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
         let view = self.current().ok_or(Reject::Rule("parts are reassigned in a round"))?;
         require(reassign.round == view.round(), "a reassignment names its round")?;
         // A second reassignment could hold the round up for as long as there are aggregators.
@@ -234,7 +234,7 @@ impl Ledger {
             let able = view.aggregators().contains(&moved.aggregator) && !had;
             require(able, "a part goes to another aggregator")?;
         }
-        self.stage = Stage::Exchanging;
+        self.chain.apply_reassign();
         if let Some(view) = self.newest_round() {
             view.reassign(reassign);
         }
@@ -246,9 +246,9 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_result(&self, signed: &Signed<PartResult>) -> Result<Verified<PartResult>, Reject> {
-        let result = signed.verify(self.run)?;
+        let result = signed.verify(self.run())?;
         let view = self.current().ok_or(Reject::Stale("no round is open"))?;
-        if result.round != view.round() || self.stage != Stage::Reducing {
+        if result.round != view.round() || self.stage() != Stage::Reducing {
             return Err(Reject::Stale("the result is for another round"));
         }
         let attempt = view.attempt(result.part).ok_or(Reject::Rule("a result names a part"))?;
@@ -270,7 +270,7 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_echo(&self, signed: &Signed<Echo>) -> Result<Verified<Echo>, Reject> {
-        let echo = signed.verify(self.run)?;
+        let echo = signed.verify(self.run())?;
         let view = self.current().ok_or(Reject::Stale("no round is open"))?;
         if echo.round != view.round() || Some(echo.freeze) != view.freeze_digest() {
             return Err(Reject::Stale("the echo is of another freeze"));
@@ -286,7 +286,7 @@ impl Ledger {
         let view = self.current().ok_or(Reject::Rule("an outcome ends a round"))?;
         let reduced =
             // Where nobody can reduce there are no parts, and no inputs to wait for.
-            self.stage == Stage::Reducing || (self.stage == Stage::Exchanging && view.parts().is_empty());
+            self.stage() == Stage::Reducing || (self.stage() == Stage::Exchanging && view.parts().is_empty());
         require(reduced, "an outcome follows sealed inputs")?;
         require(outcome.round == view.round(), "an outcome names its round")?;
         require(outcome.results.len() == view.parts().len(), "an outcome holds one result for each part")?;
@@ -315,8 +315,12 @@ impl Ledger {
         let failed = self.failed_at(outcome);
         let seats = self.seats_after(outcome);
         require(*outcome.seats == *seats, "the seats follow from the ledger")?;
-        self.state = outcome.state.clone();
-        self.next_round = next_round;
+        let stage = match (last, seats.is_empty()) {
+            (true, _) => Stage::Auditing,
+            (false, true) => Stage::Gathering,
+            (false, false) => Stage::Computing,
+        };
+        self.chain.apply_outcome(&outcome.state, next_round, stage);
         // ROW-1: by a record that opens a round. Where nobody has a seat, the Begin that ends the gathering deals.
         if !seats.is_empty() {
             self.deal(&dealt);
@@ -324,11 +328,6 @@ impl Ledger {
         if !last {
             self.move_to(moved);
         }
-        self.stage = match (last, seats.is_empty()) {
-            (true, _) => Stage::Auditing,
-            (false, true) => Stage::Gathering,
-            (false, false) => Stage::Computing,
-        };
         if let Some(view) = self.newest_round() {
             let results = SealedResults { said: results, signed: outcome.results.to_vec(), seconds };
             // AUDIT-1: whoever counts has echoed; a round that counts nobody takes two thirds.
@@ -352,7 +351,7 @@ impl Ledger {
             // Both signatures are sealed: otherwise the second of two liars would go free.
             let first = outcome.results.get(second.part.index()).and_then(Option::as_ref);
             let first =
-                first.ok_or(Reject::Rule("a second result is beside a first one"))?.verify(self.run)?;
+                first.ok_or(Reject::Rule("a second result is beside a first one"))?.verify(self.run())?;
             require(
                 first.author() != second.author() && *first == *second,
                 "a second result is by the other aggregator and says the same",
@@ -385,7 +384,6 @@ impl Ledger {
     /// Whether the outcome of this round, the open one, is the run's last: with it as many updates are applied as there
     /// are rounds to train, or no further round may be opened.
     pub fn ends_with(&self, round: Round) -> bool {
-        let applied = self.state.step().saturating_add(1);
-        applied >= self.manifest.training.rounds || round.next().0 >= self.manifest.most_rounds()
+        self.chain.ends_with(round)
     }
 }

@@ -27,7 +27,7 @@ pub struct Holding {
 impl Ledger {
     /// Rows of the newest sealed state.
     pub fn rows(&self) -> u16 {
-        self.state.rows()
+        self.chain.rows()
     }
 
     /// Whether rows were dealt to members.
@@ -37,26 +37,19 @@ impl Ledger {
 
     /// Rows of the state that the open round leads to.
     pub(super) fn next_rows(&self) -> u16 {
-        self.manifest.model.rows_after(self.state.step().saturating_add(1))
-    }
-
-    /// Whether roots are those of every shard of the model before any update (STATE-7, STATE-8).
-    pub(super) fn is_initial(&self, state: &StateRoots) -> bool {
-        let rows = self.manifest.model.rows_after(0);
-        state.shards.len() == self.layout.all_shards(rows).count()
-            && state.shards.iter().all(|shard| shard.step == 0)
+        self.chain.next_rows()
     }
 
     /// Whether roots follow from the newest state, as far as roots tell (LEDGER-10).
     pub(super) fn follows(&self, state: &StateRoots) -> bool {
         let rows = self.next_rows();
-        let all = self.layout.all_shards(rows);
+        let all = self.layout().all_shards(rows);
         let steps = self.current().map_or_else(Vec::new, RoundView::shard_steps);
         let branches = rows > self.rows();
         // STATE-9: the trunk takes a step, and so do the rows that the Freeze has settled. Any other keeps everything.
         let stepped = |id: ShardId, shard: &ShardRoots| {
             // STATE-8: when an Outcome makes the b-th update, its rows are copies of the row that the update gives.
-            let before = self.state.shard(if branches { ShardId(id.0.min(1)) } else { id });
+            let before = self.state().shard(if branches { ShardId(id.0.min(1)) } else { id });
             match before {
                 Some(before) if branches || steps.iter().any(|step| step.shard == id) => {
                     shard.step == before.step.saturating_add(1)
@@ -88,7 +81,7 @@ impl Ledger {
             return BTreeMap::new();
         }
         let nodes = self.members.iter().filter(|member| member.is_node_still());
-        deal_rows(&self.head, nodes.map(|member| member.id), rows)
+        deal_rows(&self.head(), nodes.map(|member| member.id), rows)
     }
 
     /// Notes what was dealt: those members hold all rows, and keep their own.
@@ -100,7 +93,7 @@ impl Ledger {
     }
 
     fn hold(&mut self, id: &MemberId, row: Row, ready: bool) {
-        let since = self.next_round;
+        let since = self.next_round();
         if let Some(member) = self.member_mut(id) {
             member.holding = Some(Holding { row, ready, since });
         }
@@ -116,7 +109,7 @@ impl Ledger {
         let without = self.members.iter().filter(|member| member.is_node_still() && member.holding.is_none());
         let nodes: Vec<(MemberId, Option<Row>)> =
             holders.chain(without.map(|member| (member.id, None))).collect();
-        for (id, row) in draw_rows(&self.head, &nodes, self.rows()) {
+        for (id, row) in draw_rows(&self.head(), &nodes, self.rows()) {
             self.hold(&id, row, false);
         }
     }
@@ -126,8 +119,8 @@ impl Ledger {
         // ROW-2: a node counts as holder while r + max(retention.contributions, 1) is not below the next round, for a round r
         // in which it had a seat in the row, or that was the next one when it got the row. Whoever has gone without a word
         // would otherwise count for ever.
-        let window = self.manifest.retention.contributions.max(1);
-        let lately = |round: Round| round.0.saturating_add(window) >= self.next_round.0;
+        let window = self.manifest().retention.contributions.max(1);
+        let lately = |round: Round| round.0.saturating_add(window) >= self.next_round().0;
         let rounds = self.rounds.iter().filter(|view| lately(view.round()));
         let seats = rounds.flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
         let seated: BTreeSet<(MemberId, Row)> = seats.collect();
@@ -143,13 +136,13 @@ impl Ledger {
 
     /// ROW-7: who moves to which row with the Outcome of the open round.
     pub(super) fn moved(&self) -> Option<(MemberId, Row)> {
-        let Family::Mixture(Mixture { few, .. }) = self.manifest.model.family else { return None };
+        let Family::Mixture(Mixture { few, .. }) = self.manifest().model.family else { return None };
         // By the head before: whoever seals the record cannot try others until one suits.
         let weighs =
             |holder: &RowHolder| self.member(&holder.member).is_some_and(|member| self.weighs(member));
         // A key without weight opens no row, and costs nothing.
         let holders: Vec<RowHolder> = self.holders().into_iter().filter(weighs).collect();
-        if self.dealt { move_holder(&self.head, &holders, self.rows(), few) } else { None }
+        if self.dealt { move_holder(&self.head(), &holders, self.rows(), few) } else { None }
     }
 
     /// Notes who moves: it fetches its new row, and has no seat until it has said that it holds it.
@@ -176,7 +169,7 @@ impl Ledger {
         // ROW-3: a Ready is good when its author is a node that has neither left nor been banned, `row` is the one that
         // was drawn for it, it has not been ready since, `round` is not before the round that was the next one then, and
         // `root` is the root of the state before `round`, which is the next round or one that is remembered.
-        let ready = signed.verify(self.run)?;
+        let ready = signed.verify(self.run())?;
         let member = self.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
         require(member.is_node_still(), "only a node that has not gone holds a row")?;
         let drawn = member.holding.ok_or(Reject::Stale("no row was drawn for this member yet"))?;
@@ -185,14 +178,14 @@ impl Ledger {
         require(!drawn.ready, "a member says once that it is ready")?;
         let sealed = match self.round(ready.round) {
             Some(view) => Some(view.state()),
-            None => (ready.round == self.next_round).then_some(&self.state),
+            None => (ready.round == self.next_round()).then_some(self.state()),
         };
         // Else an old word would stand for a row that was left since and drawn again.
         require(ready.round >= drawn.since, "a member is ready after it was drawn")?;
         // What it fetched is what was sealed: whoever got anything else finds out before it has a seat.
         let sealed = sealed.ok_or(Reject::Stale("the state of this round is not remembered"))?;
         require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
-        require(self.stage != Stage::Closed, "the run is over")?;
+        require(self.stage() != Stage::Closed, "the run is over")?;
         Ok(ready)
     }
 

@@ -42,7 +42,7 @@ impl Ledger {
 
     /// The leaves that count towards the end of its probation (STAND-2).
     pub fn vouched(&self, member: &Member) -> u64 {
-        vouched(&self.manifest.admission, self.vouchers(member))
+        vouched(&self.manifest().admission, self.vouchers(member))
     }
 
     /// Whether a member's leaves count at all: it founded the run, or its probation is over.
@@ -55,7 +55,7 @@ impl Ledger {
         if member.founder {
             return leaves;
         }
-        weight(&self.manifest.admission, self.vouchers(member), leaves)
+        weight(&self.manifest().admission, self.vouchers(member), leaves)
     }
 
     /// The probability that a verifier audits a member's round, in parts per million.
@@ -64,7 +64,7 @@ impl Ledger {
         if member.doubt > 0 {
             return ALWAYS;
         }
-        audit_ppm(&self.manifest.admission, self.manifest.audit.share_ppm, self.credit(member))
+        audit_ppm(&self.manifest().admission, self.manifest().audit.share_ppm, self.credit(member))
     }
 
     fn vouchers<'a>(&self, member: &'a Member) -> impl Iterator<Item = u32> + Clone + 'a {
@@ -84,13 +84,14 @@ impl Ledger {
                     continue;
                 };
                 let leaves = view.commitment(slot).map_or(0, |commitment| commitment.commit.leaves);
-                let drawn = drawn_leaves(leaves, self.manifest.audit.leaves);
+                let drawn = drawn_leaves(leaves, self.manifest().audit.leaves);
                 let void = opened.entry(*member).or_insert(0);
                 *void = void.saturating_add(drawn);
             }
         }
         let accused = finding == FindingKind::FalseAccusation;
-        let admission = &self.manifest.admission;
+        let terms = std::sync::Arc::clone(&self.terms);
+        let admission = &terms.manifest().admission;
         for member in &mut self.members {
             // The others have nothing of the convict.
             let Some(credit) = member.credits.get_mut(convict) else { continue };
@@ -121,7 +122,7 @@ impl Ledger {
         let inspected = slot.is_some_and(|slot| view.was_drawn(slot, &credit.verifier));
         require(inspected, "the inspector of a contribution vouches for it")?;
         // The number is not the steward's to choose: more would end a probation sooner.
-        let drawn = drawn_leaves(commitment.commit.leaves, self.manifest.audit.leaves);
+        let drawn = drawn_leaves(commitment.commit.leaves, self.manifest().audit.leaves);
         require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
         // Otherwise one verdict, sealed again and again, would end any probation.
         let taken = view.is_credited(&credit.verifier, &credit.member);
@@ -159,7 +160,7 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming the rule that keeps it out.
     pub(super) fn entry(&self, author: &MemberId, enrol: &Enrol) -> Result<Newcomer, Reject> {
-        let entry = match (&enrol.invitation, &self.manifest.admission.mode) {
+        let entry = match (&enrol.invitation, &self.manifest().admission.mode) {
             (Some(presented), _) => self.invited(presented, author)?,
             // STAND-7: the mode says who needs no invitation.
             (None, Mode::Listed(listed)) => self.listed(listed, author)?,
@@ -185,8 +186,8 @@ impl Ledger {
     }
 
     fn invited(&self, presented: &Presented, newcomer: &MemberId) -> Result<Newcomer, Reject> {
-        let invitation = presented.invitation.verify(self.run)?;
-        let possession = presented.possession.verify(self.run)?;
+        let invitation = presented.invitation.verify(self.run())?;
+        let possession = presented.possession.verify(self.run())?;
         // STAND-9: everyone reads invitations in the ledger, and only those invited hold the secret.
         if possession.author() != invitation.key || possession.newcomer != *newcomer {
             return Err(Reject::NotEntitled("enrol: the invitation's key has not signed for this newcomer"));
@@ -195,7 +196,7 @@ impl Ledger {
         let used = self.invitation_uses(&presented.invitation.digest());
         require(used < invitation.uses, "the invitation is used up")?;
         let author = invitation.author();
-        if author == self.manifest.organiser {
+        if author == self.manifest().organiser {
             return Ok(Newcomer::known(invitation.role, invitation.founder));
         }
         let inviter = self.member(&author);
@@ -210,7 +211,7 @@ impl Ledger {
         let closed =
             "those who answer for this invitation brought in a convict, or the organiser closed their tree";
         require(!self.is_closed(inviter), closed)?;
-        let admission = &self.manifest.admission;
+        let admission = &self.manifest().admission;
         // Together with the depth it bounds how many keys one founder can bring in, for whom it answers.
         let quota = inviter.invited < admission.member_invites;
         require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
@@ -237,7 +238,7 @@ impl Ledger {
         if !entry.stranger {
             return Ok(());
         }
-        let admission = &self.manifest.admission;
+        let admission = &self.manifest().admission;
         require(
             self.strangers < admission.per_round,
             "enough newcomers came in this round (admission.per_round); try again in the next one",
@@ -264,9 +265,9 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_close_tree(&self, signed: &Signed<CloseTree>) -> Result<Verified<CloseTree>, Reject> {
-        let order = signed.verify(self.run)?;
+        let order = signed.verify(self.run())?;
         // LEDGER-21: signed by the organiser; the named is a member that is not closed.
-        if order.author() != self.manifest.organiser {
+        if order.author() != self.manifest().organiser {
             return Err(Reject::NotEntitled("close a tree: only the organiser does"));
         }
         let member = self.member(&order.member).ok_or(Reject::Rule("only a member's tree is closed"))?;

@@ -19,7 +19,7 @@ pub(super) type WaitingUpdates = BTreeMap<Row, Vec<Round>>;
 impl Ledger {
     /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.
     pub(super) fn plan_rows(&self, view: &RoundView, commits: &mut [Option<WeightedCommit>]) -> RowPlan {
-        let Family::Mixture(Mixture { few, held, .. }) = self.manifest.model.family else {
+        let Family::Mixture(Mixture { few, held, .. }) = self.manifest().model.family else {
             return RowPlan::default();
         };
         let rows = view.state().rows();
@@ -71,7 +71,7 @@ impl Ledger {
     /// The round is over: what was applied waits no longer, what was not begins to wait, and what has waited for `lag`
     /// rounds is left out (ROW-6).
     pub(super) fn wait_on(&mut self, round: Round) {
-        let lag = self.manifest.model.lag();
+        let lag = self.manifest().model.lag();
         let Some(view) = self.round(round).or_bug("the round that is over") else { return };
         let steps: Vec<RowStep> = view.row_steps().to_vec();
         let waits = |row: &Row| {

@@ -4,6 +4,7 @@ use crate::coins::drawn_leaves;
 use crate::ids::{Digest, Slot};
 use crate::ledger::Stage;
 use crate::ledger::fixture::{Chain, manifest, node, steward, verifier, with_rows};
+use crate::ledger::terms::Terms;
 use crate::manifest::{Manifest, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
 use crate::messages::record::{Ban, Body, Credit, Rewind};
@@ -205,7 +206,7 @@ fn row_6_a_step_that_has_not_waited_leaves_out_what_waits() {
     if let Family::Mixture(mixture) = &mut manifest.model.family {
         mixture.held = 1;
     }
-    chain.ledger.manifest = manifest.into();
+    chain.ledger.terms = Terms::of(manifest.into());
     chain.finish_round_with(credits(&chain, 0, 0, 2));
     assert_eq!(steps(&chain), [2, 1, 1], "by the results of this round, and not by those that are ripe");
     assert!(!chain.ledger.waits(Round(0)) && !chain.ledger.waits(Round(1)));
