@@ -8,8 +8,10 @@ mod audits;
 mod chain;
 mod event;
 mod failures;
+mod member;
 mod members;
 mod rewinds;
+mod roster;
 mod rounds;
 mod rows;
 mod standing;
@@ -17,15 +19,16 @@ mod terms;
 mod view;
 mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use chain::Chain;
 pub use chain::Stage;
 pub use event::Event;
-pub use members::{Closed, Member, Standing, Turnout};
+pub use member::{Closed, Holding, Member, Standing, Turnout};
 use rewinds::Rewinds;
-pub use rows::{Holding, RowHolder, deal_rows, draw_rows, move_holder};
+use roster::Roster;
+pub use rows::{RowHolder, deal_rows, draw_rows, move_holder};
 use terms::Terms;
 pub use view::{FrozenRow, RoundView, WeightedCommit};
 
@@ -42,14 +45,8 @@ use crate::state::StateRoots;
 pub struct Ledger {
     terms: Arc<Terms>,
     chain: Chain,
-    members: Vec<Member>,
-    index: BTreeMap<MemberId, usize>,
-    invitations: BTreeMap<Digest, u32>,
-    /// Strangers admitted since the last outcome.
-    strangers: u16,
+    roster: Roster,
     rounds: VecDeque<RoundView>,
-    /// What silent members owe an answer to.
-    debts: BTreeMap<MemberId, members::Debt>,
     rewinds: Rewinds,
     /// Whether rows were dealt to members.
     dealt: bool,
@@ -62,12 +59,8 @@ impl Ledger {
         let terms = Terms::of(manifest);
         Self {
             chain: Chain::new(&terms),
-            members: Vec::new(),
-            index: BTreeMap::new(),
-            invitations: BTreeMap::new(),
-            strangers: 0,
+            roster: Roster::new(&terms),
             rounds: VecDeque::new(),
-            debts: BTreeMap::new(),
             rewinds: Rewinds::new(&terms),
             dealt: false,
             waiting: waiting::WaitingUpdates::new(),
@@ -125,17 +118,17 @@ impl Ledger {
 
     /// Members in order of admission.
     pub fn members(&self) -> &[Member] {
-        &self.members
+        self.roster.members()
     }
 
     /// One member.
     pub fn member(&self, id: &MemberId) -> Option<&Member> {
-        self.members.get(*self.index.get(id)?)
+        self.roster.member(id)
     }
 
     /// How often an invitation was used, by the digest of its signed form.
     pub fn invitation_uses(&self, invitation: &Digest) -> u32 {
-        self.invitations.get(invitation).copied().unwrap_or(0)
+        self.roster.invitation_uses(invitation)
     }
 
     /// The round in progress, or the last one.
@@ -244,7 +237,7 @@ impl Ledger {
         while self.rounds.front().is_some_and(|view| view.round().0 < oldest) {
             self.rounds.pop_front();
         }
-        self.write_off(Round(oldest));
+        self.roster.apply_oldest(Round(oldest), self.chain.height());
     }
 
     // LEDGER-17

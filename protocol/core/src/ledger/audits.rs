@@ -1,28 +1,16 @@
 //! Audits as the ledger has them: who inspects what, which requests are due, and verifiers that do not do their duty.
 
 use super::view::Reach;
-use super::{Ledger, Member, RoundView, Standing};
-use crate::coins::{Coin, CoinKind, CoinOpening, selects};
+use super::{Ledger, RoundView};
+use crate::coins::{Coin, selects};
 use crate::error::{Reject, require};
 use crate::ids::{MemberId, Round, Slot};
 use crate::limits;
 use crate::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation};
-use crate::messages::enrol::Role;
 use crate::messages::record::Idle;
 use crate::sign::{Signed, Verified};
 
 impl Ledger {
-    /// Active verifiers with coins for a round, in order of admission.
-    pub(super) fn verifiers_of(&self, round: Round) -> Vec<MemberId> {
-        let serves = |member: &&Member| {
-            member.role == Role::Verifier
-                && member.standing == Standing::Active
-                // One without coins for the round could select nobody, and its share would stay unaudited.
-                && member.coins.as_ref().is_some_and(|terms| terms.serves(round))
-        };
-        self.members.iter().filter(serves).map(|member| member.id).collect()
-    }
-
     /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or
     /// where none is needed.
     ///
@@ -64,7 +52,7 @@ impl Ledger {
         }
         match &request.coin {
             Some(opening) => {
-                let coin = self.node_coin(opening, &request.author(), request.round)?;
+                let coin = self.roster.node_coin(opening, &request.author(), request.round)?;
                 require(
                     selects(&coin, &request.freeze, &request.target, commitment.audit_ppm),
                     "the coin does not select this member",
@@ -89,8 +77,8 @@ impl Ledger {
 
     /// Whether a verifier's word on the contribution of a slot is its duty's: it was drawn, or none needs to be.
     pub fn was_inspector(&self, view: &RoundView, slot: Slot, verifier: &MemberId) -> bool {
-        let verifies = self.member(verifier).is_some_and(|member| member.role == Role::Verifier);
-        verifies && (view.was_drawn(slot, verifier) || self.needs_no_coin(view, slot))
+        self.roster.is_verifier(verifier)
+            && (view.was_drawn(slot, verifier) || self.needs_no_coin(view, slot))
     }
 
     /// Whether the contribution of a slot is audited whatever a coin says: in the final audit, and again where it has
@@ -183,18 +171,17 @@ impl Ledger {
 
     /// Whether a member was banned.
     pub fn is_banned(&self, member: &MemberId) -> bool {
-        self.member(member).is_some_and(|member| member.standing == Standing::Banned)
+        self.roster.is_banned(member)
     }
 
     /// Whether this is a verifier that takes part.
     pub fn is_active_verifier(&self, member: &MemberId) -> bool {
-        let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
-        self.member(member).is_some_and(active)
+        self.roster.is_active_verifier(member)
     }
 
     /// Whether the run waits for verifiers, and none of them takes part.
     pub fn is_unwatched(&self) -> bool {
-        self.manifest().admission.start_verifiers > 0 && self.active(Role::Verifier).next().is_none()
+        self.roster.is_unwatched()
     }
 
     /// Checks a shown node coin: of a round that is over and echoed, by one of its verifiers (DUTY-2).
@@ -208,7 +195,7 @@ impl Ledger {
         if !view.inspectors().contains(&duty.author()) {
             return Err(Reject::NotEntitled("show a coin: it does not inspect this round"));
         }
-        Ok((duty.author(), self.node_coin(&duty.coin, &duty.author(), duty.round)?))
+        Ok((duty.author(), self.roster.node_coin(&duty.coin, &duty.author(), duty.round)?))
     }
 
     /// Whether every contribution of a round is audited.
@@ -222,17 +209,6 @@ impl Ledger {
         // Freeze.
         require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
         Ok(view)
-    }
-
-    fn node_coin(&self, opening: &CoinOpening, verifier: &MemberId, round: Round) -> Result<Coin, Reject> {
-        let terms = self.member(verifier).and_then(|member| member.coins.as_ref());
-        let coin = opening.verify(terms.ok_or(Reject::NotEntitled("audit: it is no verifier"))?)?;
-        require(
-            // With a coin of another round, or kind, its verifier could choose whom it selects.
-            coin.kind() == CoinKind::Node && coin.round() == round,
-            "the round's node coin is shown",
-        )?;
-        Ok(coin)
     }
 
     /// Checks that a verifier may be sealed as idle (DUTY-5): it is active, and inspects the named round.
@@ -293,8 +269,7 @@ impl Ledger {
     /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
     pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
         self.check_idle(idle)?;
-        // A verifier that is idle again and again holds up rounds as a silent node does.
-        self.count_failure(&idle.verifier, self.next_round());
+        self.roster.apply_idle(&idle.verifier, &self.chain);
         self.retire(&idle.verifier);
         Ok(())
     }
@@ -317,8 +292,6 @@ impl Ledger {
     pub(super) fn retire(&mut self, verifier: &MemberId) {
         let reach: Vec<Reach> = self.rounds.iter().map(|view| self.reach(view.round())).collect();
         self.rounds.iter_mut().zip(reach).for_each(|(view, reach)| view.retire(verifier, reach));
-        for member in self.settle(|debt| debt.creditor == *verifier) {
-            self.stand(&member, Standing::Away);
-        }
+        self.roster.apply_retirement(verifier, self.chain.height());
     }
 }

@@ -2,51 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ledger, Member, RoundView, Standing};
+use super::{Ledger, Member, RoundView};
 use crate::bug::OrBug;
 use crate::ids::{MemberId, Part, Round, Slot};
-use crate::limits;
-use crate::messages::enrol::Role;
 use crate::messages::record::Outcome;
 use crate::messages::round::Bitmap;
 use crate::sign::Signed;
 
 impl Ledger {
-    /// LEDGER-20: counts the failure of a seat.
-    ///
-    /// A member that is away or silent has failed already: one round counts one failure at most.
-    pub(super) fn fail(&mut self, id: &MemberId, round: Round) {
-        if self.member(id).is_some_and(|member| member.standing == Standing::Active) {
-            self.count_failure(id, round);
-        }
-    }
-
-    /// LEDGER-20: a member that is silent about a forgotten round becomes away. Nobody could take its answer any more,
-    /// and a member that computes other bits than before (TOL-7) never had one.
-    pub(super) fn write_off(&mut self, oldest: Round) {
-        for member in self.settle(|debt| debt.round < oldest) {
-            self.stand(&member, Standing::Away);
-        }
-    }
-
-    /// LEDGER-20: a member that has failed is away. After n failures it may have a seat again 2^(n − 1) rounds later.
-    pub(super) fn count_failure(&mut self, id: &MemberId, round: Round) {
-        // Not banned: why it did not answer nobody knows.
-        self.stand(id, Standing::Away);
-        self.note_failure(id, round);
-    }
-
-    /// LEDGER-20: counts the failure, and leaves the standing as it is.
-    pub(super) fn note_failure(&mut self, id: &MemberId, round: Round) {
-        let Some(member) = self.member_mut(id).or_bug("a member that has failed") else { return };
-        // Bounded: 2^6 rounds is the longest pause, and 64 good rounds each undo one failure.
-        member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
-        member.good_rounds = 0;
-        // Doubling: one absence costs nothing, a habit costs ever more.
-        let pause = 1u32 << (u32::from(member.failures) - 1).min(31);
-        member.barred = Round(round.0.saturating_add(pause));
-    }
-
     /// Whether a member sits out failures. Between rounds, and after the last one, nobody does: no round waits then.
     pub fn is_barred(&self, barred: Round) -> bool {
         self.chain.is_barred(barred)
@@ -54,9 +17,7 @@ impl Ledger {
 
     /// Whether a member is away and may not return yet.
     pub fn sits_out(&self, member: &Member) -> bool {
-        // LEDGER-20: where no verifier is active no round is spent (ROUND-33), so that those it sits out would never come.
-        let missed = member.role == Role::Verifier && self.active(Role::Verifier).next().is_none();
-        member.standing == Standing::Away && self.is_barred(member.barred) && !missed
+        self.roster.sits_out(&self.chain, member)
     }
 
     /// Seats with weight that have committed and are in no part, while others are in some. Any of them that is there
@@ -72,7 +33,7 @@ impl Ledger {
         let missed = view.commitments().filter(|(slot, c)| c.weight > 0 && !counted(*slot));
         let missed: Vec<MemberId> = missed.map(|(_, commitment)| commitment.author).collect();
         let round = view.round();
-        missed.iter().for_each(|member| self.fail(member, round));
+        self.roster.apply_failures(&missed, round, self.chain.height());
     }
 
     /// LEDGER-20: the seats that fail at this outcome of the open round: aggregators whose part had inputs and whose
@@ -110,18 +71,8 @@ impl Ledger {
         let round = view.round();
         // LEDGER-20: forgiving comes first. A good round is one in which the member counted, whatever it failed in
         // besides.
-        for member in &counted {
-            let member = self.member_mut(member).or_bug("a member that counted");
-            // Nothing is forgiven to whoever has not failed.
-            let Some(member) = member.filter(|member| member.failures > 0) else { continue };
-            member.good_rounds += 1;
-            // One at a time: that bounds the rounds that it lets wait in vain by 7 + R/64.
-            if member.good_rounds >= limits::FORGIVING {
-                member.failures -= 1;
-                member.good_rounds = 0;
-            }
-        }
-        failed.iter().for_each(|member| self.fail(member, round));
+        self.roster.apply_good_round(&counted);
+        self.roster.apply_failures(failed, round, self.chain.height());
     }
 }
 

@@ -18,7 +18,7 @@ impl Ledger {
         let seed = assign::round_seed(self.run(), round, &base.root());
         // ASSIGN-1: the root of the newest state is in it, so that nobody knows who will reduce what before the seats are settled.
         let parts_seed = assign::round_seed(self.run(), round, &self.state().root());
-        let aggregators = self.aggregators(seats);
+        let aggregators = self.roster.aggregators(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
         let route = (self.rows() > 1).then_some(Route { row: Row(0), open });
@@ -171,9 +171,9 @@ impl Ledger {
         let rows = self.plan_rows(view, &mut commits);
         let seats = view.seats().to_vec();
         // Fixed here, before anybody knows who inspects what: a verifier that is admitted later was not drawn.
-        let inspectors = self.verifiers_of(view.round());
+        let inspectors = self.roster.verifiers_of(view.round());
         // Only now: everything above may still refuse the record, which then changes nothing.
-        self.pace(freeze.round, &seats, &verified);
+        self.roster.apply_freeze(freeze.round, &seats, &verified, self.chain.height());
         self.chain.apply_freeze();
         if let Some(view) = self.newest_round() {
             view.freeze_with(record, head, commits, rows, inspectors);
@@ -337,7 +337,7 @@ impl Ledger {
         self.wait_on(outcome.round);
         // After the seats are checked, so that these follow from the ledger before this record.
         self.add_credits(&outcome.credits);
-        self.strangers = 0;
+        self.roster.apply_next_round();
         // Last, because a member may be forgiven only once the round says whether it counted.
         self.judge_round(&failed);
         Ok(())

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ledger, Member, RoundView, Stage, Standing};
+use super::{Holding, Ledger, Member, RoundView, Stage, Standing};
 use crate::bug::OrBug;
 use crate::error::{Reject, require};
 use crate::hash::{Domain, Hasher, below};
@@ -12,17 +12,6 @@ use crate::manifest::{Family, Mixture};
 use crate::messages::enrol::Ready;
 use crate::sign::{Signed, Verified};
 use crate::state::{ShardRoots, StateRoots};
-
-/// The row that a node was drawn for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// Which.
-    pub row: Row,
-    /// Whether it holds the row: it has said so, or it held all rows when they came to be.
-    pub ready: bool,
-    /// The next round when the row was dealt to it, or it was drawn for the row.
-    pub since: Round,
-}
 
 impl Ledger {
     /// Rows of the newest sealed state.
@@ -80,7 +69,7 @@ impl Ledger {
         if rows == 1 || self.dealt {
             return BTreeMap::new();
         }
-        let nodes = self.members.iter().filter(|member| member.is_node_still());
+        let nodes = self.roster.nodes_still();
         deal_rows(&self.head(), nodes.map(|member| member.id), rows)
     }
 
@@ -94,9 +83,7 @@ impl Ledger {
 
     fn hold(&mut self, id: &MemberId, row: Row, ready: bool) {
         let since = self.next_round();
-        if let Some(member) = self.member_mut(id) {
-            member.holding = Some(Holding { row, ready, since });
-        }
+        self.roster.apply_holding(id, Holding { row, ready, since });
     }
 
     /// Draws rows for nodes that came after they were dealt, by the newest head.
@@ -106,7 +93,7 @@ impl Ledger {
             return;
         }
         let holders = self.holders().into_iter().map(|holder| (holder.member, Some(holder.row)));
-        let without = self.members.iter().filter(|member| member.is_node_still() && member.holding.is_none());
+        let without = self.roster.nodes_still().filter(|member| member.holding.is_none());
         let nodes: Vec<(MemberId, Option<Row>)> =
             holders.chain(without.map(|member| (member.id, None))).collect();
         for (id, row) in draw_rows(&self.head(), &nodes, self.rows()) {
@@ -124,7 +111,7 @@ impl Ledger {
         let rounds = self.rounds.iter().filter(|view| lately(view.round()));
         let seats = rounds.flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
         let seated: BTreeSet<(MemberId, Row)> = seats.collect();
-        let nodes = self.members.iter().filter(|member| member.is_node_still());
+        let nodes = self.roster.nodes_still();
         let holder = |member: &Member| {
             let Holding { row, ready, since } = member.holding?;
             let counts = lately(since) || seated.contains(&(member.id, row));
@@ -157,7 +144,7 @@ impl Ledger {
         // ROW-4: a Rewind to a state with one row takes back who holds which row.
         if self.rows() == 1 {
             self.dealt = false;
-            self.members.iter_mut().for_each(|member| member.holding = None);
+            self.roster.apply_withdrawal();
         }
     }
 
@@ -192,9 +179,7 @@ impl Ledger {
     // LEDGER-23: the member holds its row from the next record on.
     pub(super) fn ready_with(&mut self, signed: &Signed<Ready>) -> Result<(), Reject> {
         let ready = self.check_ready(signed)?;
-        if let Some(holding) = self.member_mut(&ready.author()).and_then(|member| member.holding.as_mut()) {
-            holding.ready = true;
-        }
+        self.roster.apply_ready(&ready.author());
         Ok(())
     }
 }
