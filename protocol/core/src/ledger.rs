@@ -7,19 +7,18 @@
 mod audits;
 mod chain;
 mod event;
-mod failures;
 mod member;
 mod members;
+mod phases;
+mod queries;
 mod rewinds;
 mod roster;
 mod rounds;
 mod rows;
-mod standing;
 mod terms;
 mod view;
 mod waiting;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use chain::Chain;
@@ -28,6 +27,7 @@ pub use event::Event;
 pub use member::{Closed, Holding, Member, Standing, Turnout};
 use rewinds::Rewinds;
 use roster::Roster;
+use rounds::Rounds;
 pub use rows::{RowHolder, deal_rows, draw_rows, move_holder};
 use terms::Terms;
 pub use view::{FrozenRow, RoundView, WeightedCommit};
@@ -46,7 +46,7 @@ pub struct Ledger {
     terms: Arc<Terms>,
     chain: Chain,
     roster: Roster,
-    rounds: VecDeque<RoundView>,
+    rounds: Rounds,
     rewinds: Rewinds,
     /// Whether rows were dealt to members.
     dealt: bool,
@@ -60,7 +60,7 @@ impl Ledger {
         Self {
             chain: Chain::new(&terms),
             roster: Roster::new(&terms),
-            rounds: VecDeque::new(),
+            rounds: Rounds::new(&terms),
             rewinds: Rewinds::new(&terms),
             dealt: false,
             waiting: waiting::WaitingUpdates::new(),
@@ -133,12 +133,12 @@ impl Ledger {
 
     /// The round in progress, or the last one.
     pub fn current(&self) -> Option<&RoundView> {
-        self.rounds.back()
+        self.rounds.current()
     }
 
     /// A round that is still remembered.
     pub fn round(&self, round: Round) -> Option<&RoundView> {
-        self.rounds.iter().rev().find(|view| view.round() == round)
+        self.rounds.round(round)
     }
 
     /// Rounds still remembered, oldest first.
@@ -229,23 +229,16 @@ impl Ledger {
         // ROUND-28: while the round before went on, its state was the newest one.
         let before = self.current().filter(|_| self.manifest().delay > 0 && matches!(body, Body::Outcome(_)));
         let base = before.map_or(self.state(), RoundView::state).clone();
-        let view = self.opened_with(self.next_round(), seats, base);
-        // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left
-        // out.
-        let oldest = view.round().0.saturating_sub(self.manifest().retention.contributions.max(1));
-        self.rounds.push_back(view);
-        while self.rounds.front().is_some_and(|view| view.round().0 < oldest) {
-            self.rounds.pop_front();
-        }
-        self.roster.apply_oldest(Round(oldest), self.chain.height());
+        let view = self.opening(self.next_round(), seats, base);
+        let oldest = self.rounds.apply_opening(view);
+        self.roster.apply_oldest(oldest, self.chain.height());
     }
 
     // LEDGER-17
     fn rewind(&mut self, rewind: &Rewind) -> Result<(), Reject> {
         self.rewinds.check_rewind(&self.chain, rewind)?;
         if self.stage() == Stage::Computing {
-            // The round that was open is abandoned; nobody answers for what was said in it.
-            self.rounds.pop_back();
+            self.rounds.apply_abandon();
         }
         self.chain.apply_rewind(&rewind.state);
         self.rewinds.apply_rewind(rewind, self.chain.next_round());

@@ -18,7 +18,7 @@ impl Ledger {
     /// [`Reject`] naming what is wrong with it.
     pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
         let (request, slot) = self.check_drawn_request(signed)?;
-        let view = self.auditable(request.round)?;
+        let view = self.rounds.auditable(request.round)?;
         // AUDIT-1: by the inspector of the contribution (DUTY-1).
         if !self.may_inspect(view, slot, &request.author(), request.coin.is_none()) {
             return Err(Reject::NotEntitled(
@@ -41,7 +41,7 @@ impl Ledger {
         signed: &Signed<AuditRequest>,
     ) -> Result<(Verified<AuditRequest>, Slot), Reject> {
         let request = signed.verify(self.run())?;
-        let view = self.auditable(request.round)?;
+        let view = self.rounds.auditable(request.round)?;
         // A coin that was shown under another R_t would select others.
         require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
         let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
@@ -84,7 +84,7 @@ impl Ledger {
     /// Whether the contribution of a slot is audited whatever a coin says: in the final audit, and again where it has
     /// passed and all who vouched for it were banned since (DUTY-3).
     pub fn needs_no_coin(&self, view: &RoundView, slot: Slot) -> bool {
-        self.in_final_audit(view.round()) || self.is_open_again(view, slot)
+        self.in_final_audit(view.round()) || view.is_open_again(slot, |id| self.is_banned(id))
     }
 
     /// Whether an audit of the contribution of a slot is due from its inspector as long as nobody has passed it: by the
@@ -93,36 +93,13 @@ impl Ledger {
     /// DUTY-3: what is too old to be due was so when it came to its inspector, or was opened again. Whoever looks later
     /// finds the same.
     pub fn is_due(&self, view: &RoundView, slot: Slot, selected: bool) -> bool {
-        let again = self.is_open_again(view, slot);
+        let again = view.is_open_again(slot, |id| self.is_banned(id));
         let in_reach = match view.reach(slot) {
             Reach::Nothing => false,
             Reach::Drawn => selected,
             Reach::Anything => selected || again,
         };
         in_reach || self.in_final_audit(view.round())
-    }
-
-    fn reach(&self, round: Round) -> Reach {
-        if self.keeps_state(round) {
-            Reach::Anything
-        } else if self.is_answerable(round) {
-            Reach::Drawn
-        } else {
-            Reach::Nothing
-        }
-    }
-
-    /// Whether a verifier that is not banned has sealed credit for a contribution.
-    pub fn is_credited(&self, round: Round, member: &MemberId) -> bool {
-        let of_it = |credit: &&(MemberId, MemberId)| credit.1 == *member && !self.is_banned(&credit.0);
-        self.round(round).is_some_and(|view| view.credited().any(|credit| of_it(&credit)))
-    }
-
-    pub(super) fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
-        let Some(commitment) = view.commitment(slot) else { return false };
-        let mut of_it = view.credited().filter(|(_, member)| *member == commitment.author).peekable();
-        // Never passed is something else than passed by liars: only the latter is audited without a coin.
-        of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
     }
 
     /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of, so that each audit
@@ -190,7 +167,7 @@ impl Ledger {
     /// [`Reject`] naming what is wrong with it.
     pub fn check_duty(&self, signed: &Signed<Duty>) -> Result<(MemberId, Coin), Reject> {
         let duty = signed.verify(self.run())?;
-        let view = self.auditable(duty.round)?;
+        let view = self.rounds.auditable(duty.round)?;
         require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
         if !view.inspectors().contains(&duty.author()) {
             return Err(Reject::NotEntitled("show a coin: it does not inspect this round"));
@@ -203,20 +180,12 @@ impl Ledger {
         self.chain.in_final_audit(round)
     }
 
-    fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {
-        let view = self.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-        // Coins wait for echoes: while nobody has signed R_t, the steward could read the coins and seal another
-        // Freeze.
-        require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
-        Ok(view)
-    }
-
     /// Checks that a verifier may be sealed as idle (DUTY-5): it is active, and inspects the named round.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
-        let view = self.auditable(idle.round)?;
+        let view = self.rounds.auditable(idle.round)?;
         // The only verifier, too: otherwise rounds would wait for it without end.
         require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
         require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
@@ -231,7 +200,7 @@ impl Ledger {
         signed: &Signed<Recomputation>,
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
         let (said, slot) = self.check_drawn_recomputation(signed)?;
-        let view = self.auditable(said.round)?;
+        let view = self.rounds.auditable(said.round)?;
         // What is wrong is heard of whoever was drawn, however late.
         let found_wrong = matches!(said.finding, Finding::Guilty(_));
         if found_wrong || self.may_inspect(view, slot, &said.author(), self.needs_no_coin(view, slot)) {
@@ -253,7 +222,7 @@ impl Ledger {
             self.manifest().profile.leaves_stand_for_integers(),
             "where there is a tolerance, recomputed leaves do not stand for the committed integers",
         )?;
-        let view = self.auditable(said.round)?;
+        let view = self.rounds.auditable(said.round)?;
         require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
         let frozen = view.slot_of(&said.target).filter(|slot| view.commitment(*slot).is_some());
         let slot = frozen.ok_or(Reject::Rule("only a frozen contribution is recomputed"))?;
@@ -274,24 +243,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// DUTY-3: what nobody has passed but this verifier, which was banned, and others that were, is open again.
-    pub(super) fn open_again(&mut self, verifier: &MemberId) {
-        let slots = |view: &RoundView| -> Vec<Slot> {
-            let of_its = view.credited().filter(|(by, _)| by == verifier);
-            let slots = of_its.filter_map(|(_, member)| view.slot_of(member));
-            slots.filter(|slot| self.is_open_again(view, *slot)).collect()
-        };
-        let opened: Vec<_> = self.rounds.iter().map(|view| (slots(view), self.reach(view.round()))).collect();
-        for (view, (slots, reach)) in self.rounds.iter_mut().zip(opened) {
-            slots.into_iter().for_each(|slot| view.open_again(slot, reach));
-        }
-    }
-
     /// DUTY-6: what a verifier inspected goes to the others, and nobody owes it an answer any more: a member that was
     /// silent to it is away.
     pub(super) fn retire(&mut self, verifier: &MemberId) {
-        let reach: Vec<Reach> = self.rounds.iter().map(|view| self.reach(view.round())).collect();
-        self.rounds.iter_mut().zip(reach).for_each(|(view, reach)| view.retire(verifier, reach));
+        self.rounds.apply_retirement(&self.chain, verifier);
         self.roster.apply_retirement(verifier, self.chain.height());
     }
 }

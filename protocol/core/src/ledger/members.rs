@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use super::roster::Entrant;
 use super::{Ledger, Member, Turnout};
-use crate::coins::majority;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, MemberId, Round};
 use crate::messages::audit::AuditRequest;
-use crate::messages::enrol::{Enrol, Leave, Return, Role};
+use crate::messages::enrol::{CloseTree, Enrol, Leave, Return, Role};
 use crate::messages::record::{Ban, Outcome, Record, Seat};
 use crate::sign::{Signed, Verified};
 
@@ -58,7 +57,7 @@ impl Ledger {
             return Vec::new();
         }
         // LEDGER-20: who fails at the outcome is away from it on, and has no seat in the round that it opens.
-        let mut without = self.failed_at(outcome);
+        let mut without = self.rounds.failed_at(outcome);
         // ROW-7: whoever moves has no seat before it holds its new row.
         without.extend(self.moved().map(|(member, _)| member));
         self.seats_without(&without, self.next_rows())
@@ -80,8 +79,7 @@ impl Ledger {
         let taken = self.is_taken_over(request.round, &request.target);
         require(!taken, "a member is silent about a contribution once")?;
         self.roster.apply_silence(&request, signed.digest(), &self.chain);
-        // In every round so far: its turn would otherwise begin again for each of its audits (AUDIT-8).
-        self.rounds.iter_mut().for_each(|view| view.unanswered(&request.target));
+        self.rounds.apply_unanswered(&request.target);
         Ok(())
     }
 
@@ -93,36 +91,15 @@ impl Ledger {
 
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
         self.roster.check_ban(&self.chain, ban)?;
-        self.check_jury(ban)?;
+        self.rounds.check_jury(ban)?;
         self.roster.apply_ban(&ban.culprit, self.chain.height());
         self.rewinds.apply_ban(ban);
         // What a convicted verifier was to inspect goes to the others at once, and what it has passed is open again.
         self.retire(&ban.culprit);
-        self.open_again(&ban.culprit);
-        self.roster.apply_conviction(ban, &self.opened_leaves(&ban.culprit));
+        self.rounds.apply_open_again(&self.chain, &self.roster, &ban.culprit);
+        let opened = self.rounds.opened_leaves(&self.chain, &self.roster, &ban.culprit);
+        self.roster.apply_conviction(ban, &opened);
         Ok(())
-    }
-
-    // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
-    fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
-        if !self.manifest().profile.needs_jury() || !ban.finding.needs_jury() {
-            return require(ban.jury.is_empty(), "what is decided for good needs no jury");
-        }
-        let view =
-            self.round(ban.round).ok_or(Reject::Stale("the round of the offence is not remembered"))?;
-        require(view.results().is_some(), "jurors are drawn once the round of the offence is over")?;
-        // Drawn from the head after that round, which neither party chose.
-        let drawn = view.jury(&ban.culprit, &ban.accuser);
-        let mut said = BTreeSet::new();
-        for signed in &ban.jury {
-            let opinion = signed.verify(self.run())?;
-            let fits =
-                opinion.guilty && opinion.evidence == ban.evidence && drawn.contains(&opinion.author());
-            require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
-            // Otherwise one juror could make up the majority alone.
-            require(said.insert(opinion.author()), "a juror has one word")?;
-        }
-        require(said.len() >= majority(drawn.len()), "five of seven drawn jurors find a member guilty")
     }
 
     /// The first round whose seats are not sealed yet.
@@ -156,9 +133,16 @@ impl Ledger {
         let leave = self.check_leave(signed)?;
         self.roster.apply_leave(&leave.author(), self.chain.height());
         // Its contributions are still to be audited, and nobody will answer for them.
-        self.rounds.iter_mut().for_each(|view| view.unanswered(&leave.author()));
+        self.rounds.apply_unanswered(&leave.author());
         // Leaving is no way out of what a verifier owes: it falls to the others.
         self.retire(&leave.author());
+        Ok(())
+    }
+
+    /// STAND-6: closing bans nobody, and takes nothing from who is there.
+    pub(super) fn close_tree(&mut self, signed: &Signed<CloseTree>) -> Result<(), Reject> {
+        let order = self.roster.check_close_tree(&self.chain, signed)?;
+        self.roster.apply_close_tree(&order);
         Ok(())
     }
 }

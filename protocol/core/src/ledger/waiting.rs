@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use super::view::RowPlan;
 use super::{FrozenRow, Ledger, RoundView, WeightedCommit};
 use crate::bug::OrBug;
-use crate::ids::{MemberId, Round, Row, RowSet, ShardId};
+use crate::ids::{MemberId, Round, Row, RowSet};
 use crate::manifest::{Family, Mixture};
 use crate::messages::record::RowStep;
-use crate::state::ShardStep;
 
 /// The rate of audits with certainty, in parts per million.
 const ALWAYS: u32 = 1_000_000;
@@ -96,13 +95,6 @@ impl Ledger {
     /// Whether the update of some row of a round waits.
     pub fn waits(&self, round: Round) -> bool {
         self.waiting.values().any(|rounds| rounds.contains(&round))
-    }
-
-    /// Whether a round's update of a shard was applied, as far as rounds are remembered.
-    pub fn was_applied(&self, round: Round, shard: ShardId) -> bool {
-        let step = ShardStep { shard, round };
-        let over = self.rounds().filter(|view| view.results().is_some());
-        over.flat_map(RoundView::shard_steps).any(|taken| taken == step)
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::codec::{List, Real};
 use crate::coins::drawn_leaves;
-use crate::ids::{Digest, Slot};
+use crate::ids::{Digest, ShardId, Slot};
 use crate::ledger::Stage;
 use crate::ledger::fixture::{Chain, manifest, node, steward, verifier, with_rows};
 use crate::ledger::terms::Terms;
