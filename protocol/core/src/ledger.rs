@@ -17,7 +17,6 @@ mod rounds;
 mod rows;
 mod terms;
 mod view;
-mod waiting;
 
 use std::sync::Arc;
 
@@ -28,6 +27,7 @@ pub use member::{Closed, Holding, Member, Standing, Turnout};
 use rewinds::Rewinds;
 use roster::Roster;
 use rounds::Rounds;
+use rows::Rows;
 pub use rows::{RowHolder, deal_rows, draw_rows, move_holder};
 use terms::Terms;
 pub use view::{FrozenRow, RoundView, WeightedCommit};
@@ -48,9 +48,7 @@ pub struct Ledger {
     roster: Roster,
     rounds: Rounds,
     rewinds: Rewinds,
-    /// Whether rows were dealt to members.
-    dealt: bool,
-    waiting: waiting::WaitingUpdates,
+    rows: Rows,
 }
 
 impl Ledger {
@@ -62,8 +60,7 @@ impl Ledger {
             roster: Roster::new(&terms),
             rounds: Rounds::new(&terms),
             rewinds: Rewinds::new(&terms),
-            dealt: false,
-            waiting: waiting::WaitingUpdates::new(),
+            rows: Rows::new(&terms),
             terms,
         }
     }
@@ -168,7 +165,8 @@ impl Ledger {
         // ROW-2: after each Outcome, and after each record while the run gathers. No Outcome comes then: a node for which a
         // row is drawn can end the waiting.
         if matches!(record.body, Body::Outcome(_)) || self.stage() == Stage::Gathering {
-            self.draw_rows();
+            let drawn = self.rows.drawn(&self.chain, &self.roster, &self.rounds);
+            self.hold(drawn, false);
         }
         self.chain.apply_height();
         Ok(record)
@@ -210,7 +208,7 @@ impl Ledger {
         require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
         // Those who could begin may all wait for their rows.
         require(!seats.is_empty(), "a round has seats")?;
-        self.deal(&self.dealt(self.rows()));
+        self.deal(self.dealt(self.rows()));
         self.chain.apply_begin();
         Ok(())
     }
@@ -242,9 +240,9 @@ impl Ledger {
         }
         self.chain.apply_rewind(&rewind.state);
         self.rewinds.apply_rewind(rewind, self.chain.next_round());
-        self.withdraw_rows();
-        // ROW-6: what was computed on states that are abandoned is not applied to this one.
-        self.waiting.clear();
+        if self.rows.apply_rewind(&self.chain) {
+            self.roster.apply_withdrawal();
+        }
         Ok(())
     }
 

@@ -112,4 +112,14 @@ impl Member {
     pub fn is_node_still(&self) -> bool {
         self.role == Role::Node && !matches!(self.standing, Standing::Left | Standing::Banned)
     }
+
+    /// The row of the member in a round on a state with so many rows, where `dealt` says who is dealt which with that round;
+    /// none where it holds none that it could compute on.
+    pub(super) fn row_in(&self, rows: u16, dealt: &BTreeMap<MemberId, Row>) -> Option<Row> {
+        if rows == 1 {
+            return Some(Row(0));
+        }
+        let holding = self.holding.filter(|holding| holding.ready).map(|holding| holding.row);
+        holding.or_else(|| dealt.get(&self.id).copied())
+    }
 }

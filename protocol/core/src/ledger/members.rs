@@ -38,7 +38,7 @@ impl Ledger {
     /// How many members of a role are here, and how many the next round needs. A run begins with nodes that weigh.
     pub fn turnout(&self, role: Role) -> Turnout {
         let dealt = self.dealt(self.rows());
-        let able = |member: &Member| self.row_in(member, self.rows(), &dealt).is_some();
+        let able = |member: &Member| member.row_in(self.rows(), &dealt).is_some();
         self.roster.turnout(role, self.rounds.is_empty(), able)
     }
 
@@ -60,13 +60,13 @@ impl Ledger {
         let mut without = self.rounds.failed_at(outcome);
         // ROW-7: whoever moves has no seat before it holds its new row.
         without.extend(self.moved().map(|(member, _)| member));
-        self.seats_without(&without, self.next_rows())
+        self.seats_without(&without, self.chain.next_rows())
     }
 
     /// The seats of a round on a state with so many rows.
     fn seats_without(&self, failed: &BTreeSet<MemberId>, rows: u16) -> Vec<Seat> {
         let dealt = self.dealt(rows);
-        let row = |member: &Member| self.row_in(member, rows, &dealt);
+        let row = |member: &Member| member.row_in(rows, &dealt);
         self.roster.seats(self.next_round(), failed, row)
     }
 

@@ -1,9 +1,9 @@
 //! What the ledger says of its rooms to whoever holds it.
 
-use super::{Ledger, Member, RoundView, Stage};
+use super::{Ledger, Member, RoundView, RowHolder, Stage};
 use crate::error::Reject;
 use crate::ids::{MemberId, Round, ShardId};
-use crate::messages::enrol::CloseTree;
+use crate::messages::enrol::{CloseTree, Ready};
 use crate::messages::record::Credit;
 use crate::messages::round::{Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
@@ -118,5 +118,33 @@ impl Ledger {
     pub fn is_credited(&self, round: Round, member: &MemberId) -> bool {
         let is_banned = |verifier: &MemberId| self.is_banned(verifier);
         self.round(round).is_some_and(|view| view.has_passed(member, is_banned))
+    }
+
+    /// Rows of the newest sealed state.
+    pub fn rows(&self) -> u16 {
+        self.chain.rows()
+    }
+
+    /// Whether rows were dealt to members.
+    pub fn has_dealt_rows(&self) -> bool {
+        self.rows.has_dealt()
+    }
+
+    /// The nodes that count as holders of their rows (ROW-2), in order of admission.
+    pub fn holders(&self) -> Vec<RowHolder> {
+        self.rows.holders(&self.chain, &self.roster, &self.rounds)
+    }
+
+    /// Checks what a node says of the row that was drawn for it (ROW-3).
+    ///
+    /// # Errors
+    /// [`Reject`] for one that was drawn for no such row, has said so before, or names a state that nobody remembers.
+    pub fn check_ready(&self, signed: &Signed<Ready>) -> Result<Verified<Ready>, Reject> {
+        self.rows.check_ready(&self.chain, &self.roster, &self.rounds, signed)
+    }
+
+    /// Whether the update of some row of a round waits.
+    pub fn waits(&self, round: Round) -> bool {
+        self.rows.waits(round)
     }
 }
