@@ -37,6 +37,7 @@ use crate::ids::{Digest, Height, MemberId, Round, RunId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::record::{Body, Record, Rewind, Seats};
+use crate::regime::Regime;
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 
@@ -73,6 +74,11 @@ impl Ledger {
     /// The layout of the model.
     pub fn layout(&self) -> &Arc<Layout> {
         self.terms.layout()
+    }
+
+    /// What the settings of the run mean for those who keep its rules.
+    pub fn regime(&self) -> &Regime {
+        self.terms.regime()
     }
 
     /// The run id.
@@ -225,8 +231,8 @@ impl Ledger {
         }
         self.chain.apply_opening();
         // ROUND-28: while the round before went on, its state was the newest one.
-        let before = self.current().filter(|_| self.manifest().delay > 0 && matches!(body, Body::Outcome(_)));
-        let base = before.map_or(self.state(), RoundView::state).clone();
+        let before = self.current().filter(|_| matches!(body, Body::Outcome(_))).map(RoundView::state);
+        let base = self.regime().base_of(self.state(), before).clone();
         let view = self.opening(self.next_round(), seats, base);
         let oldest = self.rounds.apply_opening(view);
         self.roster.apply_oldest(oldest, self.chain.height());

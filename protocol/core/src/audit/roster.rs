@@ -355,7 +355,7 @@ fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
         }
         Owing::One((_, Some((_, step)))) if step.may_take_all() => (fetched(timers.audit), 2),
         // LOCAL-8: for the last segment of a chain all of it is recomputed.
-        Owing::One((_, Some((_, Step::Results)))) if ledger.manifest().local().is_some() => {
+        Owing::One((_, Some((_, Step::Results)))) if ledger.regime().recomputes_chains() => {
             (u64::from(timers.audit), 1)
         }
         Owing::One(_) => (u64::from(timers.audit), 0),

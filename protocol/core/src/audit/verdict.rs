@@ -17,6 +17,7 @@ use crate::messages::audit::{Finding, FindingKind, Rows, Verdict};
 use crate::messages::evidence::{FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Record};
 use crate::messages::wire::BlockData;
+use crate::regime::Regime;
 use crate::sign::{Signed, Verified};
 use crate::sketch::Probe;
 use crate::sketch::probe::{SUSPECT, WRONG};
@@ -59,10 +60,7 @@ pub(super) fn judge_recomputation(
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
     // With a tolerance an honest verifier may come to another total.
-    require(
-        manifest.profile.leaves_stand_for_integers(),
-        "recomputed leaves decide in the profile exact alone",
-    )?;
+    require(!Regime::of(manifest).keeps_integers(), "recomputed leaves decide in the profile exact alone")?;
     let said = accused.recomputation.verify(manifest.run())?;
     let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
     let commit = &frozen.commit;

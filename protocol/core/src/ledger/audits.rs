@@ -137,8 +137,7 @@ impl Ledger {
     /// nothing, as its turn would begin again and again.
     pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
         let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
-        self.manifest().profile.leaves_stand_for_integers()
-            && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
+        !self.regime().keeps_integers() && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
     }
 
     /// Whether the round after the next one may not begin before every case of this round is closed (AUDIT-26).
@@ -219,7 +218,7 @@ impl Ledger {
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
         let said = signed.verify(self.run())?;
         require(
-            self.manifest().profile.leaves_stand_for_integers(),
+            !self.regime().keeps_integers(),
             "where there is a tolerance, recomputed leaves do not stand for the committed integers",
         )?;
         let view = self.rounds.auditable(said.round)?;

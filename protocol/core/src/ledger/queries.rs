@@ -12,7 +12,7 @@ impl Ledger {
     /// ROUND-29: the next round as it will be if nothing changes the seats until then, in a run with a delay whose round under way
     /// is frozen: what to compute while its values travel. Its head is not known yet.
     pub fn foreseen(&self) -> Option<RoundView> {
-        let view = self.current().filter(|_| self.manifest().delay > 0)?;
+        let view = self.current().filter(|_| self.regime().foresees())?;
         let travels = matches!(self.stage(), Stage::Exchanging | Stage::Reducing);
         let goes_on = travels && !self.ends_with(view.round());
         goes_on.then(|| self.opening(view.round().next(), &self.derived_seats(), view.state().clone()))

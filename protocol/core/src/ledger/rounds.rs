@@ -120,7 +120,7 @@ impl Rounds {
         let aggregators = roster.aggregators(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
-        let route = (chain.rows() > 1).then_some(Route { row: Row(0), open });
+        let route = Route::of(chain.rows(), Row(0), open);
         let seating = Seating {
             layout: self.terms.layout(),
             planes: self.terms.manifest().planes_in(round),

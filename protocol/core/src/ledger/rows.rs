@@ -16,9 +16,9 @@ use crate::bug::OrBug;
 use crate::error::{Reject, require};
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Digest, MemberId, Round, Row, ShardId};
-use crate::manifest::{Family, Mixture};
 use crate::messages::enrol::Ready;
 use crate::messages::record::Outcome;
+use crate::regime::RowRules;
 use crate::sign::{Signed, Verified};
 use crate::state::{ShardRoots, StateRoots};
 use waiting::WaitingUpdates;
@@ -55,10 +55,8 @@ impl Rows {
         roster: &Roster,
         rounds: &Rounds,
     ) -> RowPlan {
-        match &self.terms.manifest().model.family {
-            Family::Mixture(mixture) => self.waiting.plan(mixture, view, commits, roster, rounds),
-            Family::Decoder(_) | Family::Albert(_) => RowPlan::default(),
-        }
+        let plan = |rules| self.waiting.plan(rules, view, commits, roster, rounds);
+        self.terms.regime().row_rules().map_or_else(RowPlan::default, plan)
     }
 
     /// Checks what an outcome makes of the rows, as far as the ledger tells (LEDGER-10).
@@ -157,7 +155,7 @@ impl Rows {
 
     /// ROW-7: who moves to which row with the Outcome of the open round.
     pub(super) fn moved(&self, chain: &Chain, roster: &Roster, rounds: &Rounds) -> Option<(MemberId, Row)> {
-        let Family::Mixture(Mixture { few, .. }) = self.terms.manifest().model.family else { return None };
+        let RowRules { few, .. } = self.terms.regime().row_rules()?;
         // By the head before: whoever seals the record cannot try others until one suits.
         let weighs =
             |holder: &RowHolder| roster.member(&holder.member).is_some_and(|member| roster.weighs(member));

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use crate::ids::RunId;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
+use crate::regime::Regime;
 
 /// The terms of a run.
 pub(super) struct Terms {
     manifest: Arc<Manifest>,
     layout: Arc<Layout>,
     run: RunId,
+    regime: Regime,
 }
 
 impl Terms {
     pub(super) fn of(manifest: Arc<Manifest>) -> Arc<Self> {
         let (run, layout) = (manifest.run(), Layout::of_run(&manifest));
-        Arc::new(Self { layout: layout.into(), run, manifest })
+        let regime = Regime::of(&manifest);
+        Arc::new(Self { layout: layout.into(), run, regime, manifest })
     }
 
     pub(super) fn manifest(&self) -> &Arc<Manifest> {
@@ -25,6 +28,10 @@ impl Terms {
 
     pub(super) fn layout(&self) -> &Arc<Layout> {
         &self.layout
+    }
+
+    pub(super) fn regime(&self) -> &Regime {
+        &self.regime
     }
 
     pub(super) fn run(&self) -> RunId {

@@ -171,10 +171,7 @@ impl Docket {
         require(withheld.author() == case.request().author(), "the verifier that asked says what it lacks")?;
         let open = matches!(case.reached, Reached::Opening(_));
         require(open, "integers are asked for once the table is open")?;
-        require(
-            !ledger.manifest().profile.leaves_stand_for_integers(),
-            "in exact all leaves stand for the integers",
-        )?;
+        require(ledger.regime().keeps_integers(), "in exact all leaves stand for the integers")?;
         let again = !case.lacking && case.complaints < WITHHELD;
         require(again, "a verifier says a few times at most what it lacks")?;
         case.lacking = true;

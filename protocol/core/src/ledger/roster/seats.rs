@@ -59,11 +59,7 @@ impl Roster {
         // nothing.
         let sharers = if nodes.is_empty() { taken } else { nodes.len() };
         nodes.extend(in_turn(&newcomers, taken, turn));
-        let leaves = self.terms.manifest().training.leaves as usize;
-        // Chains of steps cannot be shared out: in a run of local updates every seat has one.
-        let local = self.terms.manifest().local().is_some();
-        let shared = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
-        let share = |slot: usize| if local { leaves } else { shared(slot) };
+        let share = |slot: usize| self.terms.regime().leaves_of_seat(slot, sharers);
         let seat = |(slot, member): (usize, &&Member)| Seat {
             member: member.id,
             // At least one leaf: a seat without one would have nothing to commit to, and fail.

@@ -208,7 +208,7 @@ impl Rounds {
 
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
     pub(in crate::ledger) fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
-        if !self.terms.manifest().profile.needs_jury() || !ban.finding.needs_jury() {
+        if !self.terms.regime().needs_jury() || !ban.finding.needs_jury() {
             return require(ban.jury.is_empty(), "what is decided for good needs no jury");
         }
         let view =

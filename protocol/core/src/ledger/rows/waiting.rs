@@ -6,8 +6,8 @@ use crate::ids::{MemberId, Round, Row, RowSet};
 use crate::ledger::roster::Roster;
 use crate::ledger::rounds::Rounds;
 use crate::ledger::view::{FrozenRow, RoundView, RowPlan, WeightedCommit};
-use crate::manifest::Mixture;
 use crate::messages::record::RowStep;
+use crate::regime::RowRules;
 
 /// The rate of audits with certainty, in parts per million.
 const ALWAYS: u32 = 1_000_000;
@@ -22,7 +22,7 @@ impl WaitingUpdates {
     /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.
     pub(super) fn plan(
         &self,
-        &Mixture { few, held, .. }: &Mixture,
+        RowRules { few, held, .. }: RowRules,
         view: &RoundView,
         commits: &mut [Option<WeightedCommit>],
         roster: &Roster,

@@ -5,7 +5,7 @@ use crate::ids::{Digest, ShardId, Slot};
 use crate::ledger::Stage;
 use crate::ledger::fixture::{Chain, manifest, node, steward, verifier, with_rows};
 use crate::ledger::terms::Terms;
-use crate::manifest::{Family, Manifest, Rollback};
+use crate::manifest::{Family, Manifest, Mixture, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
 use crate::messages::record::{Ban, Body, Credit, Rewind};
 
