@@ -76,6 +76,11 @@ impl Regime {
         before.filter(|_| self.delayed).unwrap_or(newest)
     }
 
+    /// ROUND-28: whether leaves may be computed on the state before the one that they change.
+    pub fn computes_behind(&self) -> bool {
+        self.delayed
+    }
+
     /// ROUND-29: whether the leaves of the next round can be computed while the values of this one travel.
     pub fn foresees(&self) -> bool {
         self.delayed
