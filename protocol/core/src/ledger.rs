@@ -3,6 +3,10 @@
 //! [`Ledger::apply`] is the only way forward. It checks everything that can be decided from the records alone, so a
 //! steward that seals something else is caught by every member. What needs arithmetic (state roots, evidence) is
 //! checked by the replica.
+//!
+//! What follows is kept in rooms: `chain`, `roster`, `rounds`, `rows` and `rewinds`, each a struct with private fields.
+//! `check_x` of a room says whether a record is good, and changes nothing; `apply_x` does what the record says, and cannot
+//! fail. The ledger puts them in order: all checks of a record come before the first change.
 
 mod audits;
 mod chain;
@@ -20,7 +24,7 @@ mod view;
 
 use std::sync::Arc;
 
-use chain::Chain;
+use chain::ChainTip;
 pub use chain::Stage;
 pub use event::Event;
 pub use member::{Closed, Holding, Member, Standing, Turnout};
@@ -45,7 +49,7 @@ use crate::state::StateRoots;
 #[derive(Clone)]
 pub struct Ledger {
     terms: Arc<Terms>,
-    chain: Chain,
+    chain: ChainTip,
     roster: Roster,
     rounds: Rounds,
     rewinds: Rewinds,
@@ -57,7 +61,7 @@ impl Ledger {
     pub fn new(manifest: Arc<Manifest>) -> Self {
         let terms = Terms::of(manifest);
         Self {
-            chain: Chain::new(&terms),
+            chain: ChainTip::new(&terms),
             roster: Roster::new(&terms),
             rounds: Rounds::new(&terms),
             rewinds: Rewinds::new(&terms),

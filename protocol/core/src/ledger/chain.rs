@@ -28,9 +28,9 @@ pub enum Stage {
     Closed,
 }
 
-/// The end of the chain. [`Stage`] changes here alone.
+/// The end of the chain: what a record builds on. [`Stage`] changes here alone.
 #[derive(Clone)]
-pub(super) struct Chain {
+pub(super) struct ChainTip {
     terms: Arc<Terms>,
     head: Digest,
     height: Height,
@@ -41,7 +41,7 @@ pub(super) struct Chain {
     opened: Option<Height>,
 }
 
-impl Chain {
+impl ChainTip {
     pub(super) fn new(terms: &Arc<Terms>) -> Self {
         let zero = ShardRoots {
             step: 0,

@@ -1,4 +1,4 @@
-//! Members as the ledger has them: their standing, their seats and quotas, their bans.
+//! Records about members, and what they do in each room.
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::chain::{Chain, Stage};
+use super::chain::{ChainTip, Stage};
 use super::terms::Terms;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, Round};
@@ -74,7 +74,7 @@ impl Rewinds {
     }
 
     // LEDGER-17: a Rewind goes to a sealed state of the present line, at most most_rounds back, for a sealed Ban.
-    pub(super) fn check_rewind(&self, chain: &Chain, rewind: &Rewind) -> Result<(), Reject> {
+    pub(super) fn check_rewind(&self, chain: &ChainTip, rewind: &Rewind) -> Result<(), Reject> {
         require(self.terms.manifest().rollback.is_on(), "this run does not go back")?;
         // Not in the final audit: its audits have no coins, would no longer be due, and would leave their
         // verifiers idle.

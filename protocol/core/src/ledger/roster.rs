@@ -9,7 +9,7 @@ mod seats;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::chain::Chain;
+use super::chain::ChainTip;
 use super::member::{Holding, Member, Standing};
 use super::terms::Terms;
 use crate::bug::OrBug;
@@ -88,7 +88,7 @@ impl Roster {
     }
 
     /// Whether a member is away and may not return yet.
-    pub(super) fn sits_out(&self, chain: &Chain, member: &Member) -> bool {
+    pub(super) fn sits_out(&self, chain: &ChainTip, member: &Member) -> bool {
         // LEDGER-20: where no verifier is active no round is spent (ROUND-33), so that those it sits out would never come.
         let missed = member.role == Role::Verifier && self.active(Role::Verifier).next().is_none();
         member.standing == Standing::Away && chain.is_barred(member.barred) && !missed

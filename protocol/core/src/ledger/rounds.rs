@@ -7,7 +7,7 @@ mod phases;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::chain::Chain;
+use super::chain::ChainTip;
 use super::roster::Roster;
 use super::terms::Terms;
 use super::view::{Opening, RoundView};
@@ -81,7 +81,7 @@ impl Rounds {
     /// Drawn leaves of the contributions that a convict has passed and that are open again, by member.
     pub(super) fn opened_leaves(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         roster: &Roster,
         convict: &MemberId,
     ) -> BTreeMap<MemberId, u32> {
@@ -108,7 +108,7 @@ impl Rounds {
     /// The round that a record opens with these seats.
     pub(super) fn opening(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         roster: &Roster,
         round: Round,
         seats: &[Seat],

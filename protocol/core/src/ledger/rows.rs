@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::chain::{Chain, Stage};
+use super::chain::{ChainTip, Stage};
 use super::member::{Holding, Member, Standing};
 use super::roster::Roster;
 use super::rounds::Rounds;
@@ -62,7 +62,7 @@ impl Rows {
     /// Checks what an outcome makes of the rows, as far as the ledger tells (LEDGER-10).
     pub(super) fn check_outcome(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         view: &RoundView,
         outcome: &Outcome,
     ) -> Result<(), Reject> {
@@ -80,7 +80,7 @@ impl Rows {
     }
 
     /// Whether roots follow from the newest state, as far as roots tell (LEDGER-10).
-    fn follows(&self, chain: &Chain, view: &RoundView, state: &StateRoots) -> bool {
+    fn follows(&self, chain: &ChainTip, view: &RoundView, state: &StateRoots) -> bool {
         let rows = chain.next_rows();
         let all = self.terms.layout().all_shards(rows);
         let steps = view.shard_steps();
@@ -104,7 +104,7 @@ impl Rows {
 
     /// Whom a record deals which row when it opens the first round on a state with so many rows. Nobody where rows were
     /// dealt before, or there is one.
-    pub(super) fn dealt(&self, chain: &Chain, roster: &Roster, rows: u16) -> BTreeMap<MemberId, Row> {
+    pub(super) fn dealt(&self, chain: &ChainTip, roster: &Roster, rows: u16) -> BTreeMap<MemberId, Row> {
         // ROW-1: rows are dealt by the first Begin or Outcome that opens a round on a state with several rows, since the
         // run began or went back to a state with one.
         if rows == 1 || self.dealt {
@@ -120,7 +120,7 @@ impl Rows {
     }
 
     /// Draws rows for nodes that came after they were dealt, by the newest head.
-    pub(super) fn drawn(&self, chain: &Chain, roster: &Roster, rounds: &Rounds) -> Vec<(MemberId, Row)> {
+    pub(super) fn drawn(&self, chain: &ChainTip, roster: &Roster, rounds: &Rounds) -> Vec<(MemberId, Row)> {
         // ROW-2: a row is drawn for every such node without one, if rows were dealt.
         if !self.dealt {
             return Vec::new();
@@ -134,7 +134,7 @@ impl Rows {
     }
 
     /// The nodes that count as holders of their rows (ROW-2), in order of admission.
-    pub(super) fn holders(&self, chain: &Chain, roster: &Roster, rounds: &Rounds) -> Vec<RowHolder> {
+    pub(super) fn holders(&self, chain: &ChainTip, roster: &Roster, rounds: &Rounds) -> Vec<RowHolder> {
         // ROW-2: a node counts as holder while r + max(retention.contributions, 1) is not below the next round, for a round r
         // in which it had a seat in the row, or that was the next one when it got the row. Whoever has gone without a word
         // would otherwise count for ever.
@@ -154,7 +154,12 @@ impl Rows {
     }
 
     /// ROW-7: who moves to which row with the Outcome of the open round.
-    pub(super) fn moved(&self, chain: &Chain, roster: &Roster, rounds: &Rounds) -> Option<(MemberId, Row)> {
+    pub(super) fn moved(
+        &self,
+        chain: &ChainTip,
+        roster: &Roster,
+        rounds: &Rounds,
+    ) -> Option<(MemberId, Row)> {
         let RowRules { few, .. } = self.terms.regime().row_rules()?;
         // By the head before: whoever seals the record cannot try others until one suits.
         let weighs =
@@ -166,7 +171,7 @@ impl Rows {
     }
 
     /// The state went back. Gives whether nobody holds a row any more.
-    pub(super) fn apply_rewind(&mut self, chain: &Chain) -> bool {
+    pub(super) fn apply_rewind(&mut self, chain: &ChainTip) -> bool {
         // ROW-6: what was computed on states that are abandoned is not applied to this one.
         self.waiting = WaitingUpdates::default();
         // ROW-4: a Rewind to a state with one row takes back who holds which row.
@@ -178,7 +183,7 @@ impl Rows {
     /// Checks what a node says of the row that was drawn for it (ROW-3).
     pub(super) fn check_ready(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         roster: &Roster,
         rounds: &Rounds,
         signed: &Signed<Ready>,

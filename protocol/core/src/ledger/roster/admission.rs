@@ -6,7 +6,7 @@ use super::Roster;
 use crate::coins::CoinTerms;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round};
-use crate::ledger::chain::Chain;
+use crate::ledger::chain::ChainTip;
 use crate::ledger::member::{Closed, Member, Standing};
 use crate::limits;
 use crate::manifest::{Listed, Mode};
@@ -52,7 +52,7 @@ impl Roster {
     /// round is remembered.
     pub(in crate::ledger) fn check_enrol(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         began: bool,
         signed: &Signed<Enrol>,
     ) -> Result<Entrant, Reject> {
@@ -76,7 +76,7 @@ impl Roster {
     }
 
     /// COIN-6: coins must be registered before the randomness that they are used with is known.
-    fn check_coins(&self, chain: &Chain, began: bool, terms: &CoinTerms) -> Result<(), Reject> {
+    fn check_coins(&self, chain: &ChainTip, began: bool, terms: &CoinTerms) -> Result<(), Reject> {
         terms.check()?;
         // Before the first round no R_t is known that a secret could be chosen for.
         let lead = if began { self.terms.manifest().audit.coin_lead } else { 0 };
@@ -234,7 +234,7 @@ impl Roster {
     /// Checks the organiser's order to close a member's tree.
     pub(in crate::ledger) fn check_close_tree(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         signed: &Signed<CloseTree>,
     ) -> Result<Verified<CloseTree>, Reject> {
         let order = signed.verify(self.terms.run())?;

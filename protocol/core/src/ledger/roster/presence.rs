@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Roster;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round};
-use crate::ledger::chain::{Chain, Stage};
+use crate::ledger::chain::{ChainTip, Stage};
 use crate::ledger::member::Standing;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Leave, Return};
@@ -41,7 +41,7 @@ impl Roster {
         &mut self,
         request: &Verified<AuditRequest>,
         digest: Digest,
-        chain: &Chain,
+        chain: &ChainTip,
     ) {
         // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
         self.note_failure(&request.target, chain.next_round());
@@ -56,7 +56,7 @@ impl Roster {
     }
 
     /// A silent member has answered.
-    pub(in crate::ledger) fn apply_answered(&mut self, owing: &MemberId, chain: &Chain) {
+    pub(in crate::ledger) fn apply_answered(&mut self, owing: &MemberId, chain: &ChainTip) {
         // Silence is no way round LEDGER-20.
         let barred = self.member(owing).is_some_and(|member| chain.is_barred(member.barred));
         self.stand(owing, if barred { Standing::Away } else { Standing::Active }, chain.height());
@@ -90,13 +90,13 @@ impl Roster {
     }
 
     /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
-    pub(in crate::ledger) fn apply_idle(&mut self, verifier: &MemberId, chain: &Chain) {
+    pub(in crate::ledger) fn apply_idle(&mut self, verifier: &MemberId, chain: &ChainTip) {
         // A verifier that is idle again and again holds up rounds as a silent node does.
         self.count_failure(verifier, chain.next_round(), chain.height());
     }
 
     /// Checks a ban but for its jury (LEDGER-12).
-    pub(in crate::ledger) fn check_ban(&self, chain: &Chain, ban: &Ban) -> Result<(), Reject> {
+    pub(in crate::ledger) fn check_ban(&self, chain: &ChainTip, ban: &Ban) -> Result<(), Reject> {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         // A second ban would count one conviction twice, for a Rewind too.
         require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
@@ -122,7 +122,7 @@ impl Roster {
     /// Checks a return, which also tells where a member has moved to.
     pub(in crate::ledger) fn check_return(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         signed: &Signed<Return>,
     ) -> Result<Verified<Return>, Reject> {
         let back = signed.verify(self.terms.run())?;
@@ -161,7 +161,7 @@ impl Roster {
     /// Checks a leave.
     pub(in crate::ledger) fn check_leave(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         signed: &Signed<Leave>,
     ) -> Result<Verified<Leave>, Reject> {
         let leave = signed.verify(self.terms.run())?;

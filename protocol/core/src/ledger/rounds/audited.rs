@@ -3,7 +3,7 @@
 use super::Rounds;
 use crate::bug::OrBug;
 use crate::ids::{MemberId, Round, Slot};
-use crate::ledger::chain::Chain;
+use crate::ledger::chain::ChainTip;
 use crate::ledger::roster::Roster;
 use crate::ledger::view::{Reach, RoundView};
 use crate::messages::record::Credit;
@@ -16,7 +16,7 @@ impl Rounds {
     }
 
     /// DUTY-6: what a verifier inspected goes to the others.
-    pub(in crate::ledger) fn apply_retirement(&mut self, chain: &Chain, verifier: &MemberId) {
+    pub(in crate::ledger) fn apply_retirement(&mut self, chain: &ChainTip, verifier: &MemberId) {
         for view in &mut self.views {
             view.retire(verifier, reach(chain, view.round()));
         }
@@ -25,7 +25,7 @@ impl Rounds {
     /// DUTY-3: what nobody has passed but this verifier, which was banned, and others that were, is open again.
     pub(in crate::ledger) fn apply_open_again(
         &mut self,
-        chain: &Chain,
+        chain: &ChainTip,
         roster: &Roster,
         verifier: &MemberId,
     ) {
@@ -50,7 +50,7 @@ impl Rounds {
 }
 
 /// What can still be audited of a round.
-fn reach(chain: &Chain, round: Round) -> Reach {
+fn reach(chain: &ChainTip, round: Round) -> Reach {
     if chain.keeps_state(round) {
         Reach::Anything
     } else if chain.is_answerable(round) {

@@ -7,7 +7,7 @@ use crate::bug::OrBug;
 use crate::coins::{drawn_leaves, majority};
 use crate::error::{Reject, require};
 use crate::ids::{Digest, MemberId, Part, Round};
-use crate::ledger::chain::{Chain, Stage};
+use crate::ledger::chain::{ChainTip, Stage};
 use crate::ledger::roster::Roster;
 use crate::ledger::view::{RoundView, SealedResults};
 use crate::messages::record::{Ban, Credit, Outcome};
@@ -24,7 +24,7 @@ impl Rounds {
     /// Checks a result for the round being reduced: by one of the part's aggregators, over the sealed inputs.
     pub(in crate::ledger) fn check_result(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         signed: &Signed<PartResult>,
     ) -> Result<Verified<PartResult>, Reject> {
         let result = signed.verify(self.terms.run())?;
@@ -63,7 +63,7 @@ impl Rounds {
     /// Checks an outcome but for what follows from the rows and for its seats.
     pub(in crate::ledger) fn check_outcome(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         roster: &Roster,
         outcome: &Outcome,
     ) -> Result<SettledOutcome, Reject> {
@@ -101,7 +101,7 @@ impl Rounds {
     /// Checks the results of the parts' other aggregators, and gives them with their parts.
     fn check_seconds(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         outcome: &Outcome,
     ) -> Result<Vec<(Part, Signed<PartResult>)>, Reject> {
         let mut seconds: Vec<(Part, Signed<PartResult>)> = Vec::new();

@@ -3,7 +3,7 @@
 use super::Rounds;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, MemberId, Part, Slot};
-use crate::ledger::chain::{Chain, Stage};
+use crate::ledger::chain::{ChainTip, Stage};
 use crate::ledger::member::{Member, Standing};
 use crate::ledger::roster::Roster;
 use crate::ledger::view::{RoundView, RowPlan, WeightedCommit};
@@ -23,7 +23,7 @@ impl Rounds {
     /// COMMIT-3: checks a commitment for the round being computed, field by field.
     pub(in crate::ledger) fn check_commit(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         signed: &Signed<Commit>,
     ) -> Result<Verified<Commit>, Reject> {
         let commit = signed.verify(self.terms.run())?;
@@ -71,7 +71,7 @@ impl Rounds {
     /// AUDIT-27: who is late is the steward's word, which the round's Freeze goes by. A follower checks that it can be true.
     pub(in crate::ledger) fn check_late(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         late: &Late,
         may_be_late: impl Fn(&MemberId) -> bool,
     ) -> Result<(), Reject> {
@@ -95,7 +95,7 @@ impl Rounds {
     // LEDGER-7
     pub(in crate::ledger) fn check_freeze(
         &self,
-        chain: &Chain,
+        chain: &ChainTip,
         roster: &Roster,
         freeze: &Freeze,
     ) -> Result<FrozenCommits, Reject> {
@@ -137,7 +137,7 @@ impl Rounds {
     }
 
     // LEDGER-8
-    pub(in crate::ledger) fn check_inputs(&self, chain: &Chain, inputs: &Inputs) -> Result<(), Reject> {
+    pub(in crate::ledger) fn check_inputs(&self, chain: &ChainTip, inputs: &Inputs) -> Result<(), Reject> {
         require(chain.stage() == Stage::Exchanging, "inputs are sealed once for each attempt")?;
         let view = self.current().ok_or(Reject::Rule("inputs follow a freeze"))?;
         require(inputs.round == view.round(), "inputs name their round")?;
@@ -175,7 +175,11 @@ impl Rounds {
     }
 
     // LEDGER-9
-    pub(in crate::ledger) fn check_reassign(&self, chain: &Chain, reassign: &Reassign) -> Result<(), Reject> {
+    pub(in crate::ledger) fn check_reassign(
+        &self,
+        chain: &ChainTip,
+        reassign: &Reassign,
+    ) -> Result<(), Reject> {
         require(chain.stage() == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
         let view = self.current().ok_or(Reject::Rule("parts are reassigned in a round"))?;
         require(reassign.round == view.round(), "a reassignment names its round")?;
