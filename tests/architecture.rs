@@ -72,6 +72,7 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["hash"],
     &["sign", "merkle", "grid", "router"],
     &["manifest", "packing"],
+    &["regime"],
     &["layout"],
     &["state"],
     &["sketch", "coins", "aggregate", "standing"],

@@ -279,6 +279,13 @@ impl File {
                         inline.pop();
                     }
                 }
+                // `pub(in path)` says who may see an item, and imports nothing.
+                "in" if tokens[..place].ends_with(&["pub", "("]) => {
+                    while tokens.get(place).is_some_and(|token| *token != ")") {
+                        place += 1;
+                    }
+                    continue;
+                }
                 "mod" if tokens.get(place + 2) == Some(&"{") => inline.push((depth, next.to_owned())),
                 "impl" => file.impls.extend(inherent(&tokens[place + 1..])),
                 // Not what an `impl Trait` captures.
@@ -428,12 +435,14 @@ mod tests {
             "#[cfg(test)] use crate::a;",
             "use std::a; use other::c::d;",
             "pub use inner::X;",
+            "impl S { pub(in crate::a) fn f() {} }",
             "macro_rules! m { () => { $crate::a::X } }",
         ] {
             assert_eq!(imports(none), [""; 0], "{none}");
         }
         assert_eq!(imports("fn f<'a>(x: &'a str) -> char { '\\'' } use crate::a;"), ["a"]);
         assert_eq!(imports("#[cfg(test)] mod tests; use crate::a;"), ["a"]);
+        assert_eq!(imports("pub(in crate::a) fn f() { crate::c::g() }"), ["c"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::layout::Layout;
 use crate::limits;
 use crate::manifest::{Albert, Manifest, Model};
 use crate::messages::round::Route;
+use crate::regime::Regime;
 
 /// Seed of a round's leaves, or of its parts (ASSIGN-1): `H("round-seed", run, le4(t), root)`, of the state that the leaves are
 /// computed on, or the one that they change.
@@ -57,7 +58,7 @@ pub fn leaf_windows(
 
 /// ASSIGN-11: the leaves that a number stands for. In a run of local updates it is that of a segment, which has h of them.
 pub fn leaves_of(manifest: &Manifest, number: Leaf) -> impl Iterator<Item = Leaf> + use<> {
-    let count = u64::from(manifest.local().map_or(1, |local| local.segment));
+    let count = u64::from(Regime::of(manifest).leaves_of_number());
     (0..count).map(move |step| Leaf(number.0.wrapping_mul(count).wrapping_add(step)))
 }
 

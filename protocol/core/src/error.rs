@@ -50,6 +50,14 @@ impl fmt::Display for Reject {
 
 impl std::error::Error for Reject {}
 
+/// What must hold for a message to be taken, by the rule in words.
+///
+/// # Errors
+/// [`Reject::Rule`] where it does not hold.
+pub(crate) fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
+    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+}
+
 /// A call that breaks a contract of this crate: a bug of the caller, or a value a person typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misuse(pub String);

@@ -12,6 +12,7 @@ use std::ops::Range;
 use crate::ids::{Block, Row, ShardId};
 use crate::limits;
 use crate::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model};
+use crate::regime::Regime;
 
 /// One tensor of the model, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,10 +125,9 @@ impl Layout {
         // AGG-23. MANIFEST-9 keeps the second within the first.
         let step = manifest.training.grid_bits.saturating_sub(manifest.aggregation.result_bits);
         let mut layout = Self { result_exponents: [step, 0], ..Self::of(&manifest.model) };
-        if manifest.delay == 1 {
-            layout.shards.iter_mut().for_each(|shard| shard.exponents *= 2);
-        }
-        if manifest.local().is_none() {
+        let regime = Regime::of(manifest);
+        layout.shards.iter_mut().for_each(|shard| shard.exponents *= regime.exponents_of_tensor());
+        if !regime.exchanges_moments() {
             return layout;
         }
         // GRID-7: what saturates the grid of a chain, and what there are numbers for second moments.

@@ -3,188 +3,149 @@
 //! [`Ledger::apply`] is the only way forward. It checks everything that can be decided from the records alone, so a
 //! steward that seals something else is caught by every member. What needs arithmetic (state roots, evidence) is
 //! checked by the replica.
+//!
+//! What follows is kept in rooms: `chain`, `roster`, `rounds`, `rows` and `rewinds`, each a struct with private fields.
+//! `check_x` of a room says whether a record is good, and changes nothing; `apply_x` does what the record says, and cannot
+//! fail. The ledger puts them in order: all checks of a record come before the first change.
 
 mod audits;
+mod chain;
 mod event;
-mod failures;
+mod member;
 mod members;
-mod rewind;
+mod phases;
+mod queries;
+mod rewinds;
+mod roster;
 mod rounds;
 mod rows;
-mod standing;
+mod terms;
 mod view;
-mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use chain::ChainTip;
+pub use chain::Stage;
 pub use event::Event;
-pub use members::{Closed, Member, Standing, Turnout};
-pub use rows::{Holding, RowHolder, deal_rows, draw_rows, move_holder};
+pub use member::{Closed, Holding, Member, Standing, Turnout};
+use rewinds::Rewinds;
+use roster::Roster;
+use rounds::Rounds;
+use rows::Rows;
+pub use rows::{RowHolder, deal_rows, draw_rows, move_holder};
+use terms::Terms;
 pub use view::{FrozenRow, RoundView, WeightedCommit};
 
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round, RunId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
-use crate::messages::record::Record;
-use crate::messages::record::{Body, Seats};
+use crate::messages::record::{Body, Record, Rewind, Seats};
+use crate::regime::Regime;
 use crate::sign::{Signed, Verified};
-use crate::state::{ShardRoots, StateRoots};
+use crate::state::StateRoots;
 
-/// What the run is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Nothing is sealed yet.
-    Empty,
-    /// Waiting for members.
-    Gathering,
-    /// Members compute leaves.
-    Computing,
-    /// Members deliver parts.
-    Exchanging,
-    /// Aggregators reduce.
-    Reducing,
-    /// The last round is over, the last audits run.
-    Auditing,
-    /// Over.
-    Closed,
-}
-
-/// The chain so far.
+/// What follows from the sealed records so far.
 #[derive(Clone)]
 pub struct Ledger {
-    manifest: Arc<Manifest>,
-    layout: Arc<Layout>,
-    run: RunId,
-    head: Digest,
-    height: Height,
-    stage: Stage,
-    state: StateRoots,
-    next_round: Round,
-    members: Vec<Member>,
-    index: BTreeMap<MemberId, usize>,
-    invitations: BTreeMap<Digest, u32>,
-    /// Strangers admitted since the last outcome.
-    strangers: u16,
-    rounds: VecDeque<RoundView>,
-    /// The record that opened the last round.
-    opened: Option<Height>,
-    /// What silent members owe an answer to.
-    debts: BTreeMap<MemberId, members::Debt>,
-    past: rewind::RewindTargets,
-    /// Whether rows were dealt to members.
-    dealt: bool,
-    waiting: waiting::WaitingUpdates,
+    terms: Arc<Terms>,
+    chain: ChainTip,
+    roster: Roster,
+    rounds: Rounds,
+    rewinds: Rewinds,
+    rows: Rows,
 }
 
 impl Ledger {
     /// The empty ledger of a run.
     pub fn new(manifest: Arc<Manifest>) -> Self {
-        let (run, layout) = (manifest.run(), Layout::of_run(&manifest));
-        let zero = ShardRoots {
-            step: 0,
-            beta_powers: [0; 2],
-            exponents: Digest::default(),
-            parameters: Digest::default(),
-            first: Digest::default(),
-            second: Digest::default(),
-        };
-        let rows = manifest.model.rows_after(0);
-        let state = layout.all_shards(rows).map(|_| zero).collect();
+        let terms = Terms::of(manifest);
         Self {
-            layout: layout.into(),
-            run,
-            head: run.0,
-            height: Height(0),
-            stage: Stage::Empty,
-            state,
-            next_round: Round(0),
-            members: Vec::new(),
-            index: BTreeMap::new(),
-            invitations: BTreeMap::new(),
-            strangers: 0,
-            rounds: VecDeque::new(),
-            opened: None,
-            debts: BTreeMap::new(),
-            past: rewind::RewindTargets::default(),
-            dealt: false,
-            waiting: waiting::WaitingUpdates::new(),
-            manifest,
+            chain: ChainTip::new(&terms),
+            roster: Roster::new(&terms),
+            rounds: Rounds::new(&terms),
+            rewinds: Rewinds::new(&terms),
+            rows: Rows::new(&terms),
+            terms,
         }
     }
 
     /// The manifest.
     pub fn manifest(&self) -> &Arc<Manifest> {
-        &self.manifest
+        self.terms.manifest()
     }
 
     /// The layout of the model.
     pub fn layout(&self) -> &Arc<Layout> {
-        &self.layout
+        self.terms.layout()
+    }
+
+    /// What the settings of the run mean for those who keep its rules.
+    pub fn regime(&self) -> &Regime {
+        self.terms.regime()
     }
 
     /// The run id.
     pub fn run(&self) -> RunId {
-        self.run
+        self.terms.run()
     }
 
     /// Hash of the last record.
     pub fn head(&self) -> Digest {
-        self.head
+        self.chain.head()
     }
 
     /// Height of the next record.
     pub fn height(&self) -> Height {
-        self.height
+        self.chain.height()
     }
 
     /// What the run is doing.
     pub fn stage(&self) -> Stage {
-        self.stage
+        self.chain.stage()
     }
 
     /// Roots of the newest sealed state.
     pub fn state(&self) -> &StateRoots {
-        &self.state
+        self.chain.state()
     }
 
     /// Whether this is the root of the state before that round, which is remembered or comes next.
     pub fn is_state_before(&self, round: Round, root: &Digest) -> bool {
         match self.round(round) {
             Some(view) => view.state().root() == *root,
-            None => round == self.next_round && self.state.root() == *root,
+            None => round == self.next_round() && self.state().root() == *root,
         }
     }
 
     /// The round that comes next, or is being computed.
     pub fn next_round(&self) -> Round {
-        self.next_round
+        self.chain.next_round()
     }
 
     /// Members in order of admission.
     pub fn members(&self) -> &[Member] {
-        &self.members
+        self.roster.members()
     }
 
     /// One member.
     pub fn member(&self, id: &MemberId) -> Option<&Member> {
-        self.members.get(*self.index.get(id)?)
+        self.roster.member(id)
     }
 
     /// How often an invitation was used, by the digest of its signed form.
     pub fn invitation_uses(&self, invitation: &Digest) -> u32 {
-        self.invitations.get(invitation).copied().unwrap_or(0)
+        self.roster.invitation_uses(invitation)
     }
 
     /// The round in progress, or the last one.
     pub fn current(&self) -> Option<&RoundView> {
-        self.rounds.back()
+        self.rounds.current()
     }
 
     /// A round that is still remembered.
     pub fn round(&self, round: Round) -> Option<&RoundView> {
-        self.rounds.iter().rev().find(|view| view.round() == round)
+        self.rounds.round(round)
     }
 
     /// Rounds still remembered, oldest first.
@@ -194,7 +155,7 @@ impl Ledger {
 
     /// The next record with this body, to be signed by the steward.
     pub fn record(&self, body: Body) -> Record {
-        Record { height: self.height, previous: self.head, body }
+        self.chain.record(body)
     }
 
     /// Checks a record and moves past it. On an error nothing has changed.
@@ -202,31 +163,22 @@ impl Ledger {
     /// # Errors
     /// [`Reject`]: not the steward's signature, not the next height or head, or against a rule of its body.
     pub fn apply(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, Reject> {
-        let record = signed.verify(self.run)?;
-        if record.author() != self.manifest.steward {
-            return Err(Reject::NotEntitled("seal records"));
-        }
-        // LEDGER-1: signed by the steward, heights from 0, each record on the head before it.
-        if record.height != self.height {
-            return Err(Reject::Stale("the record has another height"));
-        }
-        if record.previous != self.head {
-            return Err(Reject::Rule("a record names the head before it"));
-        }
+        let record = self.chain.check_next(signed)?;
         self.apply_body(&record, signed)?;
-        self.head = record.head();
+        self.chain.apply_head(record.head());
         if matches!(record.body, Body::Open(_) | Body::Outcome(_) | Body::Rewind(_)) {
-            self.remember_state();
+            self.rewinds.apply_state(self.chain.next_round(), self.chain.state());
         }
         if matches!(record.body, Body::Begin(_) | Body::Outcome(_)) {
             self.open_round(&record.body);
         }
         // ROW-2: after each Outcome, and after each record while the run gathers. No Outcome comes then: a node for which a
         // row is drawn can end the waiting.
-        if matches!(record.body, Body::Outcome(_)) || self.stage == Stage::Gathering {
-            self.draw_rows();
+        if matches!(record.body, Body::Outcome(_)) || self.stage() == Stage::Gathering {
+            let drawn = self.rows.drawn(&self.chain, &self.roster, &self.rounds);
+            self.hold(drawn, false);
         }
-        self.height = self.height.next();
+        self.chain.apply_height();
         Ok(record)
     }
 
@@ -253,27 +205,21 @@ impl Ledger {
         }
     }
 
-    // LEDGER-4: the roots are compared by the replica, which computes them itself.
     fn open(&mut self, state: &StateRoots) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Empty, "a run opens once")?;
-        self.require(
-            self.is_initial(state),
-            "the initial state has applied nothing to any shard of the model",
-        )?;
-        self.state = state.clone();
-        self.stage = Stage::Gathering;
+        self.chain.check_open(state)?;
+        self.chain.apply_open(state);
         Ok(())
     }
 
     // LEDGER-6
     fn begin(&mut self, seats: &Seats) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Gathering, "rounds begin after gathering")?;
-        self.require(self.ready(), "a run begins with the members that its manifest waits for")?;
-        self.require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
+        require(self.stage() == Stage::Gathering, "rounds begin after gathering")?;
+        require(self.ready(), "a run begins with the members that its manifest waits for")?;
+        require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
         // Those who could begin may all wait for their rows.
-        self.require(!seats.is_empty(), "a round has seats")?;
-        self.deal(&self.dealt(self.rows()));
-        self.stage = Stage::Computing;
+        require(!seats.is_empty(), "a round has seats")?;
+        self.deal(self.dealt(self.rows()));
+        self.chain.apply_begin();
         Ok(())
     }
 
@@ -287,31 +233,54 @@ impl Ledger {
         if seats.is_empty() {
             return;
         }
-        self.opened = Some(self.height);
+        self.chain.apply_opening();
         // ROUND-28: while the round before went on, its state was the newest one.
-        let before = self.current().filter(|_| self.manifest.delay > 0 && matches!(body, Body::Outcome(_)));
-        let base = before.map_or(&self.state, RoundView::state).clone();
-        let view = self.opened_with(self.next_round, seats, base);
-        // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left
-        // out.
-        let oldest = view.round().0.saturating_sub(self.manifest.retention.contributions.max(1));
-        self.rounds.push_back(view);
-        while self.rounds.front().is_some_and(|view| view.round().0 < oldest) {
-            self.rounds.pop_front();
-        }
-        self.write_off(Round(oldest));
+        let before = self.current().filter(|_| matches!(body, Body::Outcome(_))).map(RoundView::state);
+        let base = self.regime().base_of(self.state(), before).clone();
+        let view = self.opening(self.next_round(), seats, base);
+        let oldest = self.rounds.apply_opening(view);
+        self.roster.apply_oldest(oldest, self.chain.height());
     }
 
-    // LEDGER-16
-    fn close(&mut self, root: &Digest) -> Result<(), Reject> {
-        self.require(self.stage == Stage::Auditing, "a run closes after its last round")?;
-        self.require(*root == self.state.root(), "the last root is that of the last state")?;
-        self.stage = Stage::Closed;
+    // LEDGER-17
+    fn rewind(&mut self, rewind: &Rewind) -> Result<(), Reject> {
+        self.rewinds.check_rewind(&self.chain, rewind)?;
+        if self.stage() == Stage::Computing {
+            self.rounds.apply_abandon();
+        }
+        self.chain.apply_rewind(&rewind.state);
+        self.rewinds.apply_rewind(rewind, self.chain.next_round());
+        if self.rows.apply_rewind(&self.chain) {
+            self.roster.apply_withdrawal();
+        }
         Ok(())
     }
 
-    fn require(&self, holds: bool, rule: &'static str) -> Result<(), Reject> {
-        if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+    fn close(&mut self, root: &Digest) -> Result<(), Reject> {
+        self.chain.check_close(root)?;
+        self.chain.apply_close();
+        Ok(())
+    }
+
+    /// The sealed state before a round, if it leads to the newest one and is within reach of a rewind.
+    pub fn state_before(&self, round: Round) -> Option<&StateRoots> {
+        self.rewinds.state_before(round)
+    }
+
+    /// The first round that can be the next one when a rewind is sealed: this one, or the one that is
+    /// `rollback.spacing` above the last rewind's.
+    pub fn next_rewind(&self) -> Round {
+        self.rewinds.next_rewind(self.next_round())
+    }
+
+    /// Whether a rewind can go back to before `round`, now or at [`Self::next_rewind`].
+    pub fn can_rewind_to(&self, round: Round) -> bool {
+        self.rewinds.can_rewind_to(round, self.next_round())
+    }
+
+    /// Whether a rewind can go back to before `round` now, and could not any more once one more round is over.
+    pub fn is_last_chance_for(&self, round: Round) -> bool {
+        self.rewinds.is_last_chance_for(round, self.next_round())
     }
 }
 

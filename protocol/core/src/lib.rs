@@ -1,7 +1,7 @@
 //! The rules of Muster, pure: no clock, socket, file, thread or operating-system randomness.
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
-//! `limits ids ieee lock bug < error < codec < hash < sign merkle grid router < manifest packing < layout state < sketch coins
+//! `limits ids ieee lock bug < error < codec < hash < sign merkle grid router < manifest packing < regime < layout state < sketch coins
 //! aggregate standing < messages < channel contribution < assign < ledger < reduction < audit < round`. A test in `tests/`
 //! enforces it.
 
@@ -27,6 +27,7 @@ pub mod merkle;
 pub mod messages;
 pub mod packing;
 pub mod reduction;
+pub mod regime;
 pub mod round;
 pub mod router;
 pub mod sign;

@@ -8,8 +8,9 @@ use crate::ids::{Block, Digest, ShardId, Slot};
 use crate::ieee::require_ieee;
 use crate::layout::Layout;
 use crate::ledger::WeightedCommit;
-use crate::manifest::{Aggregation, Family, Manifest, Rule};
+use crate::manifest::{Aggregation, Manifest, Rule};
 use crate::messages::round::Bitmap;
+use crate::regime::{Regime, RowRules};
 
 /// A reduced part.
 pub struct Reduced {
@@ -53,7 +54,8 @@ pub fn reduce<'a>(
         slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
     let weights = weights(manifest, &commitments);
     let segments = commitments.iter().map(|commitment| commitment.commit.leaves.into());
-    let scale = manifest.local().map(|_| mean_segments(&weights, segments));
+    let regime = Regime::of(manifest);
+    let scale = regime.scales_aggregates().then(|| mean_segments(&weights, segments));
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();
     let mut kept = vec![0.0; slots.len()];
@@ -93,7 +95,7 @@ pub fn reduce<'a>(
 /// gradients are exchanged.
 // Not S: where everybody is slow, it would stretch what they did.
 pub fn scale(manifest: &Manifest, commitments: &[&WeightedCommit]) -> f64 {
-    if manifest.local().is_none() {
+    if !Regime::of(manifest).scales_aggregates() {
         return 1.0;
     }
     let segments = commitments.iter().map(|commitment| commitment.commit.leaves.into());
@@ -116,11 +118,11 @@ fn moments(manifest: &Manifest, inputs: &mut [Input<'_>]) -> Option<Vec<f32>> {
 
 /// AGG-22: cuts a block of a row to what it is trusted with; returns what is left of it, 1 for all.
 fn bound(manifest: &Manifest, layout: &Layout, block: Block, values: &mut [f32]) -> f64 {
-    let Family::Mixture(mixture) = &manifest.model.family else { return 1.0 };
+    let Some(RowRules { trust, .. }) = Regime::of(manifest).row_rules() else { return 1.0 };
     if layout.shard_of(block) == Some(ShardId::TRUNK) {
         return 1.0;
     }
-    let most = f64::from(mixture.trust.value()) * power_of_two(i32::from(manifest.training.grid_bits) + 1);
+    let most = f64::from(trust) * power_of_two(i32::from(manifest.training.grid_bits) + 1);
     aggregate::bound(values, most)
 }
 

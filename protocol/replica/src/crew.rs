@@ -13,6 +13,7 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::round::Commit;
 use muster_core::messages::round::Route;
+use muster_core::regime::Regime;
 use muster_core::state::{LeafTask, State};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
@@ -93,7 +94,8 @@ impl Crew {
                 self.path_sums(&held.state, &chosen, told)
             } else {
                 let path: Vec<ShardId> = layout.path(row).collect();
-                self.path_sums(&held.select(&path, self.manifest.local().is_some())?, &chosen, told)
+                let second = Regime::of(&self.manifest).begins_with_moments();
+                self.path_sums(&held.select(&path, second)?, &chosen, told)
             };
             own.into_iter().zip(computed).for_each(|(index, sum)| sums[index] = sum);
         }
@@ -111,7 +113,8 @@ impl Crew {
         let length = Layout::of_run(manifest).planes() * path.parameters.len();
         let sums: Vec<_> = commits.iter().map(|_| Mutex::new((vec![0i32; length], 0i64))).collect();
         // LOCAL-8: a segment begins where the one before it ends, so that one worker has them all.
-        let at_once = |commit: &Commit| if manifest.local().is_some() { commit.leaves.max(1) } else { 1 };
+        let chained = Regime::of(manifest).recomputes_chains();
+        let at_once = |commit: &Commit| if chained { commit.leaves.max(1) } else { 1 };
         let jobs = commits.iter().enumerate().flat_map(|(index, commit)| {
             let firsts = (0..commit.leaves).step_by(at_once(commit) as usize);
             firsts.map(move |first| (index, *commit, first..first + at_once(commit)))
@@ -192,7 +195,7 @@ pub fn leaf_windows(
 fn at_once(manifest: &Manifest, threads: usize, room: Option<u64>) -> usize {
     // Of a leaf its integers; of a chain the state after the steps, how far it has moved, and the integers of both planes, of
     // the segment and of those before it.
-    let vectors = if manifest.local().is_some() { 8 } else { 1 };
+    let vectors = if Regime::of(manifest).recomputes_chains() { 8 } else { 1 };
     let leaf = manifest.model.parameters().saturating_mul(4 * vectors);
     let needed = |count: usize| {
         let each = buffers(&manifest.model, &manifest.training, threads / count).saturating_add(leaf);

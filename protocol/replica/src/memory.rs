@@ -10,6 +10,7 @@ use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::Manifest;
+use muster_core::regime::Regime;
 
 use crate::results::{ROUNDS, ROUNDS_BEFORE_DISK};
 
@@ -124,9 +125,10 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let need = holding(manifest, machine.threads, path, results);
     let planes = Layout::of_run(manifest).planes() as u64;
     // Of local updates: the state after the steps, how far it has moved, and the integers of the last segment's end.
-    let chain = if manifest.local().is_some() { 4 + planes } else { 0 };
+    let regime = Regime::of(manifest);
+    let chain = if regime.recomputes_chains() { 4 + planes } else { 0 };
     // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
-    let ahead = planes * u64::from(manifest.delay);
+    let ahead = if regime.foresees() { planes } else { 0 };
     Need {
         model: need.model.saturating_add(vectors(path, 2 * planes + chain + ahead)),
         contributions: vectors(path, planes * u64::from(kept)),

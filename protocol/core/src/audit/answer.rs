@@ -1,7 +1,7 @@
 //! Judging who answers calls: the logits, computed once more.
 
-use super::judgement::{Judgement, Witness, require};
-use crate::error::Reject;
+use super::judgement::{Judgement, Witness};
+use crate::error::{Reject, require};
 use crate::ids::{MemberId, Round, ShardId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;

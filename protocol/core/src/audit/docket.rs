@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use case::{Case, Turn, Word};
 use charges::Charge;
 
-use super::roster::{Counts, Roster, Step};
+use super::roster::{Counts, DutyRoster, Step};
 use crate::coins::Coin;
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round};
@@ -42,7 +42,7 @@ pub struct Docket {
     charged: BTreeMap<(Round, MemberId, MemberId), Charge>,
     /// Who has re-executed which verdict.
     rechecked: BTreeSet<(Round, Digest, MemberId)>,
-    roster: Roster,
+    roster: DutyRoster,
     /// When the turns of members began that have the word in some audit: one each, that begins anew with every step they take.
     turns: BTreeMap<MemberId, Turn>,
     /// Whether what is posted was taken before, by an earlier process.

@@ -1,6 +1,5 @@
 //! What a judge gives, and what it is given.
 
-use crate::error::Reject;
 use crate::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::{Ledger, RoundView};
 use crate::messages::audit::FindingKind;
@@ -56,8 +55,4 @@ pub trait Witness {
     fn update(&mut self, _round: Round) -> Option<Update> {
         None
     }
-}
-
-pub(super) fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
-    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
 }

@@ -2,10 +2,10 @@
 //! arithmetic besides stays undecided without.
 
 use super::frozen::frozen_commit;
-use super::judgement::{Judgement, require};
+use super::judgement::Judgement;
 use super::root;
 use super::seal::{guilty, of_round, sealed};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, Part, Round};
 use crate::ledger::Ledger;
 use crate::manifest::Manifest;

@@ -8,6 +8,7 @@ use crate::ids::Digest;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::round::Commit;
+use crate::regime::Regime;
 use crate::sketch::probe::Allowance;
 use crate::state::{Arithmetic, LeafTask, State};
 
@@ -16,7 +17,7 @@ use crate::state::{Arithmetic, LeafTask, State};
 pub fn leaf_state(manifest: &Manifest, commit: &Commit, witness: &mut dyn Witness) -> Option<State> {
     let state = witness.state(&commit.state, &commit.shards(&Layout::of_run(manifest)))?;
     // LOCAL-1: steps begin with the second moments. A copy without them is as good as none.
-    let whole = manifest.local().is_none() || state.second.len() == state.parameters.len();
+    let whole = !Regime::of(manifest).begins_with_moments() || state.second.len() == state.parameters.len();
     whole.then_some(state)
 }
 
@@ -123,7 +124,7 @@ impl Sum {
         if self.mismatch(manifest, commit).is_none() {
             return Some(0.0);
         }
-        if manifest.profile.leaves_stand_for_integers() {
+        if !Regime::of(manifest).keeps_integers() {
             return Some(f64::INFINITY);
         }
         Some(self.allowance.deviation((&self.q, self.loss), (&committed()?, commit.loss)))

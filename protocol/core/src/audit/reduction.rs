@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::judgement::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness};
 use crate::contribution::open_block;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Block, Slot};
 use crate::layout::Layout;
 use crate::ledger::RoundView;

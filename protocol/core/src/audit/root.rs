@@ -1,10 +1,10 @@
 //! A sealed state that the sealed results do not give: the round's step, taken again.
 
-use super::judgement::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness};
 use super::seal::{guilty, of_round, sealed};
 use crate::assign::{open_shards, parts_in};
 use crate::contribution::PartDigest;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Block, Digest, Height, Part, Round, ShardId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;

@@ -41,7 +41,7 @@ impl fmt::Display for Counts {
 
 /// What is owed.
 #[derive(Default)]
-pub(super) struct Roster {
+pub(super) struct DutyRoster {
     coins: BTreeMap<(Round, MemberId), Coin>,
     entries: BTreeMap<(Round, Slot), Entry>,
     /// Rounds that were counted, and whose coin is its own to show still.
@@ -138,7 +138,7 @@ enum Due {
     Done,
 }
 
-impl Roster {
+impl DutyRoster {
     pub(super) fn counts(&self) -> &BTreeMap<MemberId, Counts> {
         &self.counts
     }
@@ -311,7 +311,7 @@ impl Roster {
         self.clocks.values_mut().for_each(|clock| clock.since = now);
     }
 
-    /// When [`Roster::idle`] may next have something.
+    /// When [`DutyRoster::idle`] may next have something.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.clocks.values().map(|clock| clock.since.saturating_add(clock.patience)).min()
     }
@@ -355,7 +355,7 @@ fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
         }
         Owing::One((_, Some((_, step)))) if step.may_take_all() => (fetched(timers.audit), 2),
         // LOCAL-8: for the last segment of a chain all of it is recomputed.
-        Owing::One((_, Some((_, Step::Results)))) if ledger.manifest().local().is_some() => {
+        Owing::One((_, Some((_, Step::Results)))) if ledger.regime().recomputes_chains() => {
             (u64::from(timers.audit), 1)
         }
         Owing::One(_) => (u64::from(timers.audit), 0),

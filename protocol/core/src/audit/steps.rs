@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use super::judgement::require;
 use crate::coins::CoinKind;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, RunId, Slot};
 use crate::messages::audit::{
     AuditRequest, ResultsSeal, Rows, TableOpening, TableSeal, Verdict, results_seal, table_seal,

@@ -12,6 +12,7 @@ use crate::manifest::Manifest;
 use crate::messages::audit::{AuditRequest, FindingKind, Rows, TableRow};
 use crate::messages::evidence::{Total, Transcript};
 use crate::messages::round::Commit;
+use crate::regime::Regime;
 use crate::sign::Signed;
 use crate::sketch::Probe;
 use crate::sketch::probe::WRONG;
@@ -94,7 +95,7 @@ pub(super) fn judge_audit(
         return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
     }
     // There recomputed leaves are only near to the committed integers, and prove no sum.
-    if !manifest.profile.leaves_stand_for_integers() {
+    if Regime::of(manifest).keeps_integers() {
         return Ok(Judgement::Undecided(
             "the drawn leaves agree, but the committed total is unavailable".into(),
         ));

@@ -5,11 +5,11 @@
 //! nothing against anybody.
 
 use super::frozen::{FrozenCommit, frozen_commit};
-use super::judgement::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness};
 use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
 use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Block, Digest, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::RoundView;
 use crate::manifest::Manifest;
@@ -17,6 +17,7 @@ use crate::messages::audit::{Finding, FindingKind, Rows, Verdict};
 use crate::messages::evidence::{FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Record};
 use crate::messages::wire::BlockData;
+use crate::regime::Regime;
 use crate::sign::{Signed, Verified};
 use crate::sketch::Probe;
 use crate::sketch::probe::{SUSPECT, WRONG};
@@ -59,10 +60,7 @@ pub(super) fn judge_recomputation(
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
     // With a tolerance an honest verifier may come to another total.
-    require(
-        manifest.profile.leaves_stand_for_integers(),
-        "recomputed leaves decide in the profile exact alone",
-    )?;
+    require(!Regime::of(manifest).keeps_integers(), "recomputed leaves decide in the profile exact alone")?;
     let said = accused.recomputation.verify(manifest.run())?;
     let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
     let commit = &frozen.commit;

@@ -1,28 +1,16 @@
 //! Audits as the ledger has them: who inspects what, which requests are due, and verifiers that do not do their duty.
 
 use super::view::Reach;
-use super::{Ledger, Member, RoundView, Stage, Standing};
-use crate::coins::{Coin, CoinKind, CoinOpening, selects};
-use crate::error::Reject;
+use super::{Ledger, RoundView};
+use crate::coins::{Coin, selects};
+use crate::error::{Reject, require};
 use crate::ids::{MemberId, Round, Slot};
 use crate::limits;
 use crate::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation};
-use crate::messages::enrol::Role;
 use crate::messages::record::Idle;
 use crate::sign::{Signed, Verified};
 
 impl Ledger {
-    /// Active verifiers with coins for a round, in order of admission.
-    pub(super) fn verifiers_of(&self, round: Round) -> Vec<MemberId> {
-        let serves = |member: &&Member| {
-            member.role == Role::Verifier
-                && member.standing == Standing::Active
-                // One without coins for the round could select nobody, and its share would stay unaudited.
-                && member.coins.as_ref().is_some_and(|terms| terms.serves(round))
-        };
-        self.members.iter().filter(serves).map(|member| member.id).collect()
-    }
-
     /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or
     /// where none is needed.
     ///
@@ -30,7 +18,7 @@ impl Ledger {
     /// [`Reject`] naming what is wrong with it.
     pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
         let (request, slot) = self.check_drawn_request(signed)?;
-        let view = self.auditable(request.round)?;
+        let view = self.rounds.auditable(request.round)?;
         // AUDIT-1: by the inspector of the contribution (DUTY-1).
         if !self.may_inspect(view, slot, &request.author(), request.coin.is_none()) {
             return Err(Reject::NotEntitled(
@@ -39,7 +27,7 @@ impl Ledger {
         }
         // DUTY-3: later its author need not have it any more.
         let answerable = self.is_answerable(request.round);
-        self.require(answerable, "what was contributed so long ago nobody has to answer for")?;
+        require(answerable, "what was contributed so long ago nobody has to answer for")?;
         Ok(request)
     }
 
@@ -52,10 +40,10 @@ impl Ledger {
         &self,
         signed: &Signed<AuditRequest>,
     ) -> Result<(Verified<AuditRequest>, Slot), Reject> {
-        let request = signed.verify(self.run)?;
-        let view = self.auditable(request.round)?;
+        let request = signed.verify(self.run())?;
+        let view = self.rounds.auditable(request.round)?;
         // A coin that was shown under another R_t would select others.
-        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
+        require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
         let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
         let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
         // Else any verifier could make members work, and coins would be spent on whomever it likes.
@@ -64,13 +52,13 @@ impl Ledger {
         }
         match &request.coin {
             Some(opening) => {
-                let coin = self.node_coin(opening, &request.author(), request.round)?;
-                self.require(
+                let coin = self.roster.node_coin(opening, &request.author(), request.round)?;
+                require(
                     selects(&coin, &request.freeze, &request.target, commitment.audit_ppm),
                     "the coin does not select this member",
                 )?;
             }
-            None => self.require(
+            None => require(
                 self.needs_no_coin(view, slot),
                 "only the last rounds, and what a banned verifier has passed, are audited without a coin",
             )?,
@@ -89,14 +77,14 @@ impl Ledger {
 
     /// Whether a verifier's word on the contribution of a slot is its duty's: it was drawn, or none needs to be.
     pub fn was_inspector(&self, view: &RoundView, slot: Slot, verifier: &MemberId) -> bool {
-        let verifies = self.member(verifier).is_some_and(|member| member.role == Role::Verifier);
-        verifies && (view.was_drawn(slot, verifier) || self.needs_no_coin(view, slot))
+        self.roster.is_verifier(verifier)
+            && (view.was_drawn(slot, verifier) || self.needs_no_coin(view, slot))
     }
 
     /// Whether the contribution of a slot is audited whatever a coin says: in the final audit, and again where it has
     /// passed and all who vouched for it were banned since (DUTY-3).
     pub fn needs_no_coin(&self, view: &RoundView, slot: Slot) -> bool {
-        self.in_final_audit(view.round()) || self.is_open_again(view, slot)
+        self.in_final_audit(view.round()) || view.is_open_again(slot, |id| self.is_banned(id))
     }
 
     /// Whether an audit of the contribution of a slot is due from its inspector as long as nobody has passed it: by the
@@ -105,7 +93,7 @@ impl Ledger {
     /// DUTY-3: what is too old to be due was so when it came to its inspector, or was opened again. Whoever looks later
     /// finds the same.
     pub fn is_due(&self, view: &RoundView, slot: Slot, selected: bool) -> bool {
-        let again = self.is_open_again(view, slot);
+        let again = view.is_open_again(slot, |id| self.is_banned(id));
         let in_reach = match view.reach(slot) {
             Reach::Nothing => false,
             Reach::Drawn => selected,
@@ -114,45 +102,21 @@ impl Ledger {
         in_reach || self.in_final_audit(view.round())
     }
 
-    fn reach(&self, round: Round) -> Reach {
-        if self.keeps_state(round) {
-            Reach::Anything
-        } else if self.is_answerable(round) {
-            Reach::Drawn
-        } else {
-            Reach::Nothing
-        }
-    }
-
-    /// Whether a verifier that is not banned has sealed credit for a contribution.
-    pub fn is_credited(&self, round: Round, member: &MemberId) -> bool {
-        let of_it = |credit: &&(MemberId, MemberId)| credit.1 == *member && !self.is_banned(&credit.0);
-        self.round(round).is_some_and(|view| view.credited().any(|credit| of_it(&credit)))
-    }
-
-    pub(super) fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
-        let Some(commitment) = view.commitment(slot) else { return false };
-        let mut of_it = view.credited().filter(|(_, member)| *member == commitment.author).peekable();
-        // Never passed is something else than passed by liars: only the latter is audited without a coin.
-        of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
-    }
-
     /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of, so that each audit
     /// of them can be done and judged.
     pub fn audit_window(&self) -> u32 {
-        self.manifest.audit_window()
+        self.chain.audit_window()
     }
 
     /// Whether everybody keeps the state that a round began with (DUTY-3).
     pub fn keeps_state(&self, round: Round) -> bool {
-        round.0.saturating_add(self.audit_window()) >= self.next_round.0
+        self.chain.keeps_state(round)
     }
 
     /// Whether contributors still have to answer about this round (AUDIT-1): one round further back while no round is
     /// open, that is after the last one or after a Rewind.
     pub fn is_answerable(&self, round: Round) -> bool {
-        let after = u32::from(matches!(self.stage, Stage::Auditing | Stage::Gathering));
-        round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
+        self.chain.is_answerable(round)
     }
 
     /// AUDIT-27: whether an audit may have waited for this member for as long as makes it late: a contribution of its that
@@ -161,7 +125,7 @@ impl Ledger {
         let waits = |view: &RoundView| {
             let frozen = view.slot_of(member).is_some_and(|slot| view.commitment(slot).is_some());
             // Asked about once its round was over, it is late after so many further rounds.
-            let old = view.round().0.saturating_add(limits::LATE_ROUNDS) < self.next_round.0;
+            let old = view.round().0.saturating_add(limits::LATE_ROUNDS) < self.next_round().0;
             let open = view.auditable() && self.is_answerable(view.round());
             frozen && old && open && !self.is_credited(view.round(), member)
         };
@@ -173,29 +137,27 @@ impl Ledger {
     /// nothing, as its turn would begin again and again.
     pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
         let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
-        self.manifest.profile.leaves_stand_for_integers()
-            && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
+        !self.regime().keeps_integers() && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
     }
 
     /// Whether the round after the next one may not begin before every case of this round is closed (AUDIT-26).
     pub fn is_last_call(&self, round: Round) -> bool {
-        self.stage == Stage::Auditing || round.0.saturating_add(self.audit_window()) <= self.next_round.0
+        self.chain.is_last_call(round)
     }
 
     /// Whether a member was banned.
     pub fn is_banned(&self, member: &MemberId) -> bool {
-        self.member(member).is_some_and(|member| member.standing == Standing::Banned)
+        self.roster.is_banned(member)
     }
 
     /// Whether this is a verifier that takes part.
     pub fn is_active_verifier(&self, member: &MemberId) -> bool {
-        let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
-        self.member(member).is_some_and(active)
+        self.roster.is_active_verifier(member)
     }
 
     /// Whether the run waits for verifiers, and none of them takes part.
     pub fn is_unwatched(&self) -> bool {
-        self.manifest.admission.start_verifiers > 0 && self.active(Role::Verifier).next().is_none()
+        self.roster.is_unwatched()
     }
 
     /// Checks a shown node coin: of a round that is over and echoed, by one of its verifiers (DUTY-2).
@@ -203,39 +165,18 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_duty(&self, signed: &Signed<Duty>) -> Result<(MemberId, Coin), Reject> {
-        let duty = signed.verify(self.run)?;
-        let view = self.auditable(duty.round)?;
-        self.require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
+        let duty = signed.verify(self.run())?;
+        let view = self.rounds.auditable(duty.round)?;
+        require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
         if !view.inspectors().contains(&duty.author()) {
             return Err(Reject::NotEntitled("show a coin: it does not inspect this round"));
         }
-        Ok((duty.author(), self.node_coin(&duty.coin, &duty.author(), duty.round)?))
+        Ok((duty.author(), self.roster.node_coin(&duty.coin, &duty.author(), duty.round)?))
     }
 
     /// Whether every contribution of a round is audited.
     pub fn in_final_audit(&self, round: Round) -> bool {
-        // LEDGER-19: the last ones that were opened, however many went back.
-        let last = self.next_round.0.saturating_sub(self.manifest.audit.final_rounds);
-        self.stage == Stage::Auditing && round.0 >= last
-    }
-
-    fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {
-        let view = self.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-        // Coins wait for echoes: while nobody has signed R_t, the steward could read the coins and seal another
-        // Freeze.
-        self.require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
-        Ok(view)
-    }
-
-    fn node_coin(&self, opening: &CoinOpening, verifier: &MemberId, round: Round) -> Result<Coin, Reject> {
-        let terms = self.member(verifier).and_then(|member| member.coins.as_ref());
-        let coin = opening.verify(terms.ok_or(Reject::NotEntitled("audit: it is no verifier"))?)?;
-        self.require(
-            // With a coin of another round, or kind, its verifier could choose whom it selects.
-            coin.kind() == CoinKind::Node && coin.round() == round,
-            "the round's node coin is shown",
-        )?;
-        Ok(coin)
+        self.chain.in_final_audit(round)
     }
 
     /// Checks that a verifier may be sealed as idle (DUTY-5): it is active, and inspects the named round.
@@ -243,10 +184,10 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
-        let view = self.auditable(idle.round)?;
+        let view = self.rounds.auditable(idle.round)?;
         // The only verifier, too: otherwise rounds would wait for it without end.
-        self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
-        self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
+        require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
+        require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
     }
 
     /// Checks what a verifier says of a contribution of which it has recomputed every leaf (AUDIT-25).
@@ -258,7 +199,7 @@ impl Ledger {
         signed: &Signed<Recomputation>,
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
         let (said, slot) = self.check_drawn_recomputation(signed)?;
-        let view = self.auditable(said.round)?;
+        let view = self.rounds.auditable(said.round)?;
         // What is wrong is heard of whoever was drawn, however late.
         let found_wrong = matches!(said.finding, Finding::Guilty(_));
         if found_wrong || self.may_inspect(view, slot, &said.author(), self.needs_no_coin(view, slot)) {
@@ -275,13 +216,13 @@ impl Ledger {
         &self,
         signed: &Signed<Recomputation>,
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
-        let said = signed.verify(self.run)?;
-        self.require(
-            self.manifest.profile.leaves_stand_for_integers(),
+        let said = signed.verify(self.run())?;
+        require(
+            !self.regime().keeps_integers(),
             "where there is a tolerance, recomputed leaves do not stand for the committed integers",
         )?;
-        let view = self.auditable(said.round)?;
-        self.require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
+        let view = self.rounds.auditable(said.round)?;
+        require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
         let frozen = view.slot_of(&said.target).filter(|slot| view.commitment(*slot).is_some());
         let slot = frozen.ok_or(Reject::Rule("only a frozen contribution is recomputed"))?;
         if !self.was_inspector(view, slot, &said.author()) || self.is_banned(&said.author()) {
@@ -289,39 +230,22 @@ impl Ledger {
         }
         // No other finding follows from leaves alone: each of them is about a table that was never shown.
         let fits = matches!(said.finding, Finding::Pass | Finding::Guilty(FindingKind::TotalMismatch));
-        self.require(fits, "all leaves give the committed total, or they do not")?;
+        require(fits, "all leaves give the committed total, or they do not")?;
         Ok((said, slot))
     }
 
     /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
     pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
         self.check_idle(idle)?;
-        // A verifier that is idle again and again holds up rounds as a silent node does.
-        self.count_failure(&idle.verifier, self.next_round);
+        self.roster.apply_idle(&idle.verifier, &self.chain);
         self.retire(&idle.verifier);
         Ok(())
-    }
-
-    /// DUTY-3: what nobody has passed but this verifier, which was banned, and others that were, is open again.
-    pub(super) fn open_again(&mut self, verifier: &MemberId) {
-        let slots = |view: &RoundView| -> Vec<Slot> {
-            let of_its = view.credited().filter(|(by, _)| by == verifier);
-            let slots = of_its.filter_map(|(_, member)| view.slot_of(member));
-            slots.filter(|slot| self.is_open_again(view, *slot)).collect()
-        };
-        let opened: Vec<_> = self.rounds.iter().map(|view| (slots(view), self.reach(view.round()))).collect();
-        for (view, (slots, reach)) in self.rounds.iter_mut().zip(opened) {
-            slots.into_iter().for_each(|slot| view.open_again(slot, reach));
-        }
     }
 
     /// DUTY-6: what a verifier inspected goes to the others, and nobody owes it an answer any more: a member that was
     /// silent to it is away.
     pub(super) fn retire(&mut self, verifier: &MemberId) {
-        let reach: Vec<Reach> = self.rounds.iter().map(|view| self.reach(view.round())).collect();
-        self.rounds.iter_mut().zip(reach).for_each(|(view, reach)| view.retire(verifier, reach));
-        for member in self.settle(|debt| debt.creditor == *verifier) {
-            self.stand(&member, Standing::Away);
-        }
+        self.rounds.apply_retirement(&self.chain, verifier);
+        self.roster.apply_retirement(verifier, self.chain.height());
     }
 }

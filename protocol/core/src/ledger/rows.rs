@@ -1,62 +1,94 @@
 //! Rows: who holds which, and which states have several.
 
+mod waiting;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{Ledger, Member, RoundView, Stage, Standing};
+use super::chain::{ChainTip, Stage};
+use super::member::{Holding, Member, Standing};
+use super::roster::Roster;
+use super::rounds::Rounds;
+use super::terms::Terms;
+use super::view::{RoundView, RowPlan, WeightedCommit};
 use crate::bug::OrBug;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Digest, MemberId, Round, Row, ShardId};
-use crate::manifest::{Family, Mixture};
 use crate::messages::enrol::Ready;
+use crate::messages::record::Outcome;
+use crate::regime::RowRules;
 use crate::sign::{Signed, Verified};
 use crate::state::{ShardRoots, StateRoots};
+use waiting::WaitingUpdates;
 
-/// The row that a node was drawn for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// Which.
-    pub row: Row,
-    /// Whether it holds the row: it has said so, or it held all rows when they came to be.
-    pub ready: bool,
-    /// The next round when the row was dealt to it, or it was drawn for the row.
-    pub since: Round,
+/// Whether rows were dealt, and which updates of rows wait. Which row a member holds stands in the roster.
+#[derive(Clone)]
+pub(super) struct Rows {
+    terms: Arc<Terms>,
+    /// Whether rows were dealt to members.
+    dealt: bool,
+    waiting: WaitingUpdates,
 }
 
-impl Ledger {
-    /// Rows of the newest sealed state.
-    pub fn rows(&self) -> u16 {
-        self.state.rows()
+impl Rows {
+    pub(super) fn new(terms: &Arc<Terms>) -> Self {
+        Self { terms: Arc::clone(terms), dealt: false, waiting: WaitingUpdates::default() }
     }
 
     /// Whether rows were dealt to members.
-    pub fn has_dealt_rows(&self) -> bool {
+    pub(super) fn has_dealt(&self) -> bool {
         self.dealt
     }
 
-    /// Rows of the state that the open round leads to.
-    pub(super) fn next_rows(&self) -> u16 {
-        self.manifest.model.rows_after(self.state.step().saturating_add(1))
+    /// Whether the update of some row of a round waits.
+    pub(super) fn waits(&self, round: Round) -> bool {
+        self.waiting.waits(round)
     }
 
-    /// Whether roots are those of every shard of the model before any update (STATE-7, STATE-8).
-    pub(super) fn is_initial(&self, state: &StateRoots) -> bool {
-        let rows = self.manifest.model.rows_after(0);
-        state.shards.len() == self.layout.all_shards(rows).count()
-            && state.shards.iter().all(|shard| shard.step == 0)
+    /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.
+    pub(super) fn plan(
+        &self,
+        view: &RoundView,
+        commits: &mut [Option<WeightedCommit>],
+        roster: &Roster,
+        rounds: &Rounds,
+    ) -> RowPlan {
+        let plan = |rules| self.waiting.plan(rules, view, commits, roster, rounds);
+        self.terms.regime().row_rules().map_or_else(RowPlan::default, plan)
+    }
+
+    /// Checks what an outcome makes of the rows, as far as the ledger tells (LEDGER-10).
+    pub(super) fn check_outcome(
+        &self,
+        chain: &ChainTip,
+        view: &RoundView,
+        outcome: &Outcome,
+    ) -> Result<(), Reject> {
+        // The root needs arithmetic and is checked by the replica (STATE-5); the step does not.
+        let follows = self.follows(chain, view, &outcome.state);
+        require(follows, "an outcome applies one update to the trunk and to the rows that it names")?;
+        // ROW-6: settled by the Freeze, so that nobody chooses what is applied.
+        let steps = *outcome.steps == *view.row_steps();
+        require(steps, "an outcome names the rows that take a step")
+    }
+
+    /// The round of this view is over.
+    pub(super) fn apply_outcome(&mut self, view: &RoundView) {
+        self.waiting.apply_outcome(view, self.terms.manifest().model.lag());
     }
 
     /// Whether roots follow from the newest state, as far as roots tell (LEDGER-10).
-    pub(super) fn follows(&self, state: &StateRoots) -> bool {
-        let rows = self.next_rows();
-        let all = self.layout.all_shards(rows);
-        let steps = self.current().map_or_else(Vec::new, RoundView::shard_steps);
-        let branches = rows > self.rows();
+    fn follows(&self, chain: &ChainTip, view: &RoundView, state: &StateRoots) -> bool {
+        let rows = chain.next_rows();
+        let all = self.terms.layout().all_shards(rows);
+        let steps = view.shard_steps();
+        let branches = rows > chain.rows();
         // STATE-9: the trunk takes a step, and so do the rows that the Freeze has settled. Any other keeps everything.
         let stepped = |id: ShardId, shard: &ShardRoots| {
             // STATE-8: when an Outcome makes the b-th update, its rows are copies of the row that the update gives.
-            let before = self.state.shard(if branches { ShardId(id.0.min(1)) } else { id });
+            let before = chain.state().shard(if branches { ShardId(id.0.min(1)) } else { id });
             match before {
                 Some(before) if branches || steps.iter().any(|step| step.shard == id) => {
                     shard.step == before.step.saturating_add(1)
@@ -70,68 +102,48 @@ impl Ledger {
             && (!branches || state.shards.iter().skip(1).is_sorted_by(|a, b| a == b))
     }
 
-    /// The row of a member in a round on a state with so many rows; none where it holds none that it could compute on.
-    pub(super) fn row_in(&self, member: &Member, rows: u16, dealt: &BTreeMap<MemberId, Row>) -> Option<Row> {
-        if rows == 1 {
-            return Some(Row(0));
-        }
-        let holding = member.holding.filter(|holding| holding.ready).map(|holding| holding.row);
-        holding.or_else(|| dealt.get(&member.id).copied())
-    }
-
     /// Whom a record deals which row when it opens the first round on a state with so many rows. Nobody where rows were
     /// dealt before, or there is one.
-    pub(super) fn dealt(&self, rows: u16) -> BTreeMap<MemberId, Row> {
+    pub(super) fn dealt(&self, chain: &ChainTip, roster: &Roster, rows: u16) -> BTreeMap<MemberId, Row> {
         // ROW-1: rows are dealt by the first Begin or Outcome that opens a round on a state with several rows, since the
         // run began or went back to a state with one.
         if rows == 1 || self.dealt {
             return BTreeMap::new();
         }
-        let nodes = self.members.iter().filter(|member| member.is_node_still());
-        deal_rows(&self.head, nodes.map(|member| member.id), rows)
+        let nodes = roster.nodes_still();
+        deal_rows(&chain.head(), nodes.map(|member| member.id), rows)
     }
 
-    /// Notes what was dealt: those members hold all rows, and keep their own.
-    pub(super) fn deal(&mut self, dealt: &BTreeMap<MemberId, Row>) {
+    /// Notes what was dealt.
+    pub(super) fn apply_deal(&mut self, dealt: &BTreeMap<MemberId, Row>) {
         self.dealt |= !dealt.is_empty();
-        for (id, row) in dealt {
-            self.hold(id, *row, true);
-        }
-    }
-
-    fn hold(&mut self, id: &MemberId, row: Row, ready: bool) {
-        let since = self.next_round;
-        if let Some(member) = self.member_mut(id) {
-            member.holding = Some(Holding { row, ready, since });
-        }
     }
 
     /// Draws rows for nodes that came after they were dealt, by the newest head.
-    pub(super) fn draw_rows(&mut self) {
+    pub(super) fn drawn(&self, chain: &ChainTip, roster: &Roster, rounds: &Rounds) -> Vec<(MemberId, Row)> {
         // ROW-2: a row is drawn for every such node without one, if rows were dealt.
         if !self.dealt {
-            return;
+            return Vec::new();
         }
-        let holders = self.holders().into_iter().map(|holder| (holder.member, Some(holder.row)));
-        let without = self.members.iter().filter(|member| member.is_node_still() && member.holding.is_none());
+        let holders =
+            self.holders(chain, roster, rounds).into_iter().map(|holder| (holder.member, Some(holder.row)));
+        let without = roster.nodes_still().filter(|member| member.holding.is_none());
         let nodes: Vec<(MemberId, Option<Row>)> =
             holders.chain(without.map(|member| (member.id, None))).collect();
-        for (id, row) in draw_rows(&self.head, &nodes, self.rows()) {
-            self.hold(&id, row, false);
-        }
+        draw_rows(&chain.head(), &nodes, chain.rows())
     }
 
     /// The nodes that count as holders of their rows (ROW-2), in order of admission.
-    pub fn holders(&self) -> Vec<RowHolder> {
+    pub(super) fn holders(&self, chain: &ChainTip, roster: &Roster, rounds: &Rounds) -> Vec<RowHolder> {
         // ROW-2: a node counts as holder while r + max(retention.contributions, 1) is not below the next round, for a round r
         // in which it had a seat in the row, or that was the next one when it got the row. Whoever has gone without a word
         // would otherwise count for ever.
-        let window = self.manifest.retention.contributions.max(1);
-        let lately = |round: Round| round.0.saturating_add(window) >= self.next_round.0;
-        let rounds = self.rounds.iter().filter(|view| lately(view.round()));
-        let seats = rounds.flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
+        let window = self.terms.manifest().retention.contributions.max(1);
+        let lately = |round: Round| round.0.saturating_add(window) >= chain.next_round().0;
+        let seated = rounds.iter().filter(|view| lately(view.round()));
+        let seats = seated.flat_map(|view| view.seats().iter().map(|seat| (seat.member, seat.row)));
         let seated: BTreeSet<(MemberId, Row)> = seats.collect();
-        let nodes = self.members.iter().filter(|member| member.is_node_still());
+        let nodes = roster.nodes_still();
         let holder = |member: &Member| {
             let Holding { row, ready, since } = member.holding?;
             let counts = lately(since) || seated.contains(&(member.id, row));
@@ -142,67 +154,62 @@ impl Ledger {
     }
 
     /// ROW-7: who moves to which row with the Outcome of the open round.
-    pub(super) fn moved(&self) -> Option<(MemberId, Row)> {
-        let Family::Mixture(Mixture { few, .. }) = self.manifest.model.family else { return None };
+    pub(super) fn moved(
+        &self,
+        chain: &ChainTip,
+        roster: &Roster,
+        rounds: &Rounds,
+    ) -> Option<(MemberId, Row)> {
+        let RowRules { few, .. } = self.terms.regime().row_rules()?;
         // By the head before: whoever seals the record cannot try others until one suits.
         let weighs =
-            |holder: &RowHolder| self.member(&holder.member).is_some_and(|member| self.weighs(member));
+            |holder: &RowHolder| roster.member(&holder.member).is_some_and(|member| roster.weighs(member));
         // A key without weight opens no row, and costs nothing.
-        let holders: Vec<RowHolder> = self.holders().into_iter().filter(weighs).collect();
-        if self.dealt { move_holder(&self.head, &holders, self.rows(), few) } else { None }
+        let holders: Vec<RowHolder> =
+            self.holders(chain, roster, rounds).into_iter().filter(weighs).collect();
+        if self.dealt { move_holder(&chain.head(), &holders, chain.rows(), few) } else { None }
     }
 
-    /// Notes who moves: it fetches its new row, and has no seat until it has said that it holds it.
-    pub(super) fn move_to(&mut self, moved: Option<(MemberId, Row)>) {
-        if let Some((id, row)) = moved {
-            self.hold(&id, row, false);
-        }
-    }
-
-    /// The state went back.
-    pub(super) fn withdraw_rows(&mut self) {
+    /// The state went back. Gives whether nobody holds a row any more.
+    pub(super) fn apply_rewind(&mut self, chain: &ChainTip) -> bool {
+        // ROW-6: what was computed on states that are abandoned is not applied to this one.
+        self.waiting = WaitingUpdates::default();
         // ROW-4: a Rewind to a state with one row takes back who holds which row.
-        if self.rows() == 1 {
-            self.dealt = false;
-            self.members.iter_mut().for_each(|member| member.holding = None);
-        }
+        let withdrawn = chain.rows() == 1;
+        self.dealt &= !withdrawn;
+        withdrawn
     }
 
     /// Checks what a node says of the row that was drawn for it (ROW-3).
-    ///
-    /// # Errors
-    /// [`Reject`] for one that was drawn for no such row, has said so before, or names a state that nobody remembers.
-    pub fn check_ready(&self, signed: &Signed<Ready>) -> Result<Verified<Ready>, Reject> {
+    pub(super) fn check_ready(
+        &self,
+        chain: &ChainTip,
+        roster: &Roster,
+        rounds: &Rounds,
+        signed: &Signed<Ready>,
+    ) -> Result<Verified<Ready>, Reject> {
         // ROW-3: a Ready is good when its author is a node that has neither left nor been banned, `row` is the one that
         // was drawn for it, it has not been ready since, `round` is not before the round that was the next one then, and
         // `root` is the root of the state before `round`, which is the next round or one that is remembered.
-        let ready = signed.verify(self.run)?;
-        let member = self.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
-        self.require(member.is_node_still(), "only a node that has not gone holds a row")?;
+        let ready = signed.verify(self.terms.run())?;
+        let member =
+            roster.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
+        require(member.is_node_still(), "only a node that has not gone holds a row")?;
         let drawn = member.holding.ok_or(Reject::Stale("no row was drawn for this member yet"))?;
-        self.require(drawn.row == ready.row, "a member is ready for the row that it was drawn for")?;
+        require(drawn.row == ready.row, "a member is ready for the row that it was drawn for")?;
         // Every statement stays on everybody's disk.
-        self.require(!drawn.ready, "a member says once that it is ready")?;
-        let sealed = match self.round(ready.round) {
+        require(!drawn.ready, "a member says once that it is ready")?;
+        let sealed = match rounds.round(ready.round) {
             Some(view) => Some(view.state()),
-            None => (ready.round == self.next_round).then_some(&self.state),
+            None => (ready.round == chain.next_round()).then_some(chain.state()),
         };
         // Else an old word would stand for a row that was left since and drawn again.
-        self.require(ready.round >= drawn.since, "a member is ready after it was drawn")?;
+        require(ready.round >= drawn.since, "a member is ready after it was drawn")?;
         // What it fetched is what was sealed: whoever got anything else finds out before it has a seat.
         let sealed = sealed.ok_or(Reject::Stale("the state of this round is not remembered"))?;
-        self.require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
-        self.require(self.stage != Stage::Closed, "the run is over")?;
+        require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
+        require(chain.stage() != Stage::Closed, "the run is over")?;
         Ok(ready)
-    }
-
-    // LEDGER-23: the member holds its row from the next record on.
-    pub(super) fn ready_with(&mut self, signed: &Signed<Ready>) -> Result<(), Reject> {
-        let ready = self.check_ready(signed)?;
-        if let Some(holding) = self.member_mut(&ready.author()).and_then(|member| member.holding.as_mut()) {
-            holding.ready = true;
-        }
-        Ok(())
     }
 }
 

@@ -347,7 +347,7 @@ impl RoundView {
 
     /// Which windows a slot reads (ASSIGN-10); none where the state has one row, so that all read alike.
     pub fn route(&self, slot: Slot) -> Option<Route> {
-        (self.state().rows() > 1).then(|| Route { row: self.row_of(slot), open: self.open_rows() })
+        Route::of(self.state().rows(), self.row_of(slot), self.open_rows())
     }
 
     /// The slot of a member.

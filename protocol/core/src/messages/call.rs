@@ -3,10 +3,11 @@
 //! Whoever has both messages can compute the logits again at the root that the question names (CALL-5).
 
 use crate::codec::List;
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, Round, Row};
 use crate::manifest::Manifest;
+use crate::regime::Regime;
 use crate::sign::Message;
 use crate::state::integer_bytes;
 use crate::{limits, wire};
@@ -52,9 +53,8 @@ impl Ask {
     /// [`Reject::Rule`] naming what is wrong with it.
     pub fn check(&self, manifest: &Manifest) -> Result<(), Reject> {
         let model = &manifest.model;
-        let require = |holds: bool, rule| if holds { Ok(()) } else { Err(Reject::Rule(rule)) };
         // Elsewhere two honest machines would sign different digests, and one of them be banned.
-        require(manifest.profile.has_defined_bits(), "calls are of runs with profile exact")?;
+        require(Regime::of(manifest).binds_answers(), "calls are of runs with profile exact")?;
         require(model.decoder().is_some(), "calls are of models that predict the next token")?;
         require(self.row.0 < model.rows(), "a call names a row of the model")?;
         let length = 1..=model.sequence as usize;

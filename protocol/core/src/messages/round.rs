@@ -19,6 +19,13 @@ wire! {
     }
 }
 
+impl Route {
+    /// Of a seat in a round on a state with so many rows; none where that has one, so that all seats read alike.
+    pub fn of(rows: u16, row: Row, open: RowSet) -> Option<Self> {
+        (rows > 1).then_some(Self { row, open })
+    }
+}
+
 wire! {
     /// A member's contribution, before anyone has seen it.
     ///

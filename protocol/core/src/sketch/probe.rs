@@ -18,6 +18,7 @@ use crate::ids::Digest;
 use crate::layout::Layout;
 use crate::limits::PROJECTIONS;
 use crate::manifest::{Manifest, Tolerance};
+use crate::regime::Regime;
 
 /// Deviation, in units of the tolerance, above which a leaf is looked into.
 pub const SUSPECT: f64 = 1.0;
@@ -51,7 +52,7 @@ impl Probe {
     /// Of an audit of a contribution to the round with this freeze. `beacon` is a value that nobody knew when the
     /// contribution was committed (TOL-2); profile exact does not use it, since its fingerprints leave 2⁻⁶².
     pub fn new(manifest: &Manifest, freeze: &Digest, beacon: &Digest) -> Self {
-        if manifest.profile.has_defined_bits() {
+        if Regime::of(manifest).compares_bits() {
             return Self::exact(freeze);
         }
         let Tolerance { groups: bounds, loss } = &manifest.tolerance;

@@ -205,7 +205,7 @@ impl<'a> Replay<'a> {
     fn hold(&mut self) {
         let (round, height) = (self.ledger.next_round(), self.ledger.height());
         // A state is three vectors of the model: only those that a later ban or Rewind needs are kept.
-        let delayed = self.archive.manifest.delay > 0;
+        let delayed = self.ledger.regime().computes_behind();
         let needs = |of: Round| {
             // ROUND-28: leaves of a round may be computed on the state before the one before it.
             let on_it = delayed && (of.next() >= round || self.outlook.needs(of.next(), height));

@@ -20,7 +20,7 @@ impl Docket {
     /// tolerance, jurors that say nothing would hold up everybody: there no round waits for them.
     pub(super) fn is_charged(&self, ledger: &Ledger, round: Round, target: &MemberId) -> bool {
         let open = !ledger.is_banned(target) && self.chargers(ledger, round, target).next().is_some();
-        open && !ledger.manifest().profile.needs_jury()
+        open && !ledger.regime().needs_jury()
     }
 
     /// Verifiers that find a contribution guilty, and are not banned for it.

@@ -6,7 +6,7 @@ use super::charges::Charge;
 use crate::audit::probe;
 use crate::audit::steps::{Judged, Requested};
 use crate::coins::{draw, drawn_leaves};
-use crate::error::Reject;
+use crate::error::{Reject, require};
 use crate::ids::{Digest, MemberId, Slot};
 use crate::ledger::{Ledger, Standing};
 use crate::messages::audit::{
@@ -171,10 +171,7 @@ impl Docket {
         require(withheld.author() == case.request().author(), "the verifier that asked says what it lacks")?;
         let open = matches!(case.reached, Reached::Opening(_));
         require(open, "integers are asked for once the table is open")?;
-        require(
-            !ledger.manifest().profile.leaves_stand_for_integers(),
-            "in exact all leaves stand for the integers",
-        )?;
+        require(ledger.regime().keeps_integers(), "in exact all leaves stand for the integers")?;
         let again = !case.lacking && case.complaints < WITHHELD;
         require(again, "a verifier says a few times at most what it lacks")?;
         case.lacking = true;
@@ -311,8 +308,4 @@ fn check_draw(ledger: &Ledger, requested: &Requested, judged: &Judged) -> Result
     let drawn = draw(&coin, &requested.request().freeze, &judged.table_seal(), requested.leaves(), most);
     let shown: Vec<u32> = verdict.results.iter().map(|result| result.position).collect();
     require(shown == drawn, "a verdict is about the leaves that its coin draws")
-}
-
-fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
-    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
 }

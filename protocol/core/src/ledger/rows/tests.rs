@@ -1,8 +1,9 @@
 use super::*;
 use crate::codec::{List, Real};
 use crate::ids::{Part, Round, RowSet, Slot};
+use crate::ledger::Ledger;
 use crate::ledger::fixture::{Chain, manifest, node, slots, steward, verifier, with_rows};
-use crate::manifest::{Manifest, Rollback};
+use crate::manifest::{Family, Manifest, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
 use crate::messages::enrol::{Leave, Role};
 use crate::messages::record::{Ban, Body, Rewind};

@@ -100,6 +100,19 @@ impl RoundView {
         self.over().is_some_and(|over| over.credited.contains(&(*verifier, *member)))
     }
 
+    /// Whether a verifier that is not banned was given credit for the contribution of a member.
+    pub(crate) fn has_passed(&self, member: &MemberId, is_banned: impl Fn(&MemberId) -> bool) -> bool {
+        self.credited().any(|(verifier, of)| of == member && !is_banned(verifier))
+    }
+
+    /// Whether the contribution of a slot has passed, and all who vouched for it were banned since (DUTY-3).
+    pub(crate) fn is_open_again(&self, slot: Slot, is_banned: impl Fn(&MemberId) -> bool) -> bool {
+        let Some(commitment) = self.commitment(slot) else { return false };
+        let mut of_it = self.credited().filter(|(_, member)| *member == commitment.author).peekable();
+        // Never passed is something else than passed by liars: only the latter is audited without a coin.
+        of_it.peek().is_some() && of_it.all(|(verifier, _)| is_banned(verifier))
+    }
+
     /// What could be audited of the contribution of a slot when it came to its inspector, or was opened again.
     pub(crate) fn reach(&self, slot: Slot) -> Reach {
         // Its first inspector has it since the round was over.

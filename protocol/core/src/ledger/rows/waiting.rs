@@ -2,26 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use super::view::RowPlan;
-use super::{FrozenRow, Ledger, RoundView, WeightedCommit};
-use crate::bug::OrBug;
-use crate::ids::{MemberId, Round, Row, RowSet, ShardId};
-use crate::manifest::{Family, Mixture};
+use crate::ids::{MemberId, Round, Row, RowSet};
+use crate::ledger::roster::Roster;
+use crate::ledger::rounds::Rounds;
+use crate::ledger::view::{FrozenRow, RoundView, RowPlan, WeightedCommit};
 use crate::messages::record::RowStep;
-use crate::state::ShardStep;
+use crate::regime::RowRules;
 
 /// The rate of audits with certainty, in parts per million.
 const ALWAYS: u32 = 1_000_000;
 
 /// Rounds whose updates of a row were not applied yet, oldest first.
-pub(super) type WaitingUpdates = BTreeMap<Row, Vec<Round>>;
+#[derive(Clone, Default)]
+pub(super) struct WaitingUpdates {
+    rounds: BTreeMap<Row, Vec<Round>>,
+}
 
-impl Ledger {
+impl WaitingUpdates {
     /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.
-    pub(super) fn plan_rows(&self, view: &RoundView, commits: &mut [Option<WeightedCommit>]) -> RowPlan {
-        let Family::Mixture(Mixture { few, held, .. }) = self.manifest.model.family else {
-            return RowPlan::default();
-        };
+    pub(super) fn plan(
+        &self,
+        RowRules { few, held, .. }: RowRules,
+        view: &RoundView,
+        commits: &mut [Option<WeightedCommit>],
+        roster: &Roster,
+        rounds: &Rounds,
+    ) -> RowPlan {
         let rows = view.state().rows();
         // A run of one row, and the rounds before the branch, have all its members on that row.
         if rows == 1 {
@@ -35,16 +41,16 @@ impl Ledger {
             let own = || row_of.iter().zip(&*commits).filter(|(of, _)| **of == row);
             let weighs =
                 |commit: &Option<WeightedCommit>| commit.as_ref().is_some_and(|commit| commit.weight > 0);
-            let waiting = self.waiting.get(&row).into_iter().flatten();
+            let waiting = self.rounds.get(&row).into_iter().flatten();
             FrozenRow {
                 seated: own().next().is_some(),
                 weighted: own().filter(|(_, commit)| weighs(commit)).count() as u16,
-                ripe: waiting.copied().find(|round| self.is_ripe(*round, row)),
+                ripe: waiting.copied().find(|round| is_ripe(roster, rounds, *round, row)),
             }
         };
-        let rows: Vec<(Row, FrozenRow)> = (0..rows).map(Row).map(|row| (row, frozen(row))).collect();
+        let all: Vec<(Row, FrozenRow)> = (0..rows).map(Row).map(|row| (row, frozen(row))).collect();
         let thin: RowSet =
-            rows.iter().filter(|(_, frozen)| frozen.is_thin(few)).map(|(row, _)| *row).collect();
+            all.iter().filter(|(_, frozen)| frozen.is_thin(few)).map(|(row, _)| *row).collect();
         // STAND-10: each contribution to a thin row is audited with certainty. Among so few the rule's median is whoever
         // lies.
         for (_, commit) in row_of.iter().zip(commits.iter_mut()).filter(|(row, _)| thin.contains(**row)) {
@@ -53,57 +59,49 @@ impl Ledger {
         let step = |(row, frozen): &(Row, FrozenRow)| {
             Some(RowStep { row: *row, round: frozen.step(view.round(), held)? })
         };
-        let steps = rows.iter().filter_map(step).collect();
-        let held = rows.iter().filter(|(_, frozen)| frozen.is_held(held)).map(|(row, _)| *row).collect();
+        let steps = all.iter().filter_map(step).collect();
+        let held = all.iter().filter(|(_, frozen)| frozen.is_held(held)).map(|(row, _)| *row).collect();
         RowPlan { held, steps }
-    }
-
-    /// Whether an update that waits may be applied now.
-    fn is_ripe(&self, round: Round, row: Row) -> bool {
-        // ROW-5: nobody is banned who is the author of a contribution that counts in it, or has signed a result of it; where
-        // the row was held, a verifier that is not banned has been given credit for each of these contributions.
-        let Some(view) = self.round(round) else { return false };
-        let passed = |member: &MemberId| !view.is_held(row) || self.is_credited(round, member);
-        view.authors_in(row).all(|member| !self.is_banned(&member) && passed(&member))
-            && view.signers_in(row).all(|member| !self.is_banned(&member))
     }
 
     /// The round is over: what was applied waits no longer, what was not begins to wait, and what has waited for `lag`
     /// rounds is left out (ROW-6).
-    pub(super) fn wait_on(&mut self, round: Round) {
-        let lag = self.manifest.model.lag();
-        let Some(view) = self.round(round).or_bug("the round that is over") else { return };
+    pub(super) fn apply_outcome(&mut self, view: &RoundView, lag: u32) {
+        let round = view.round();
         let steps: Vec<RowStep> = view.row_steps().to_vec();
         let waits = |row: &Row| {
             !steps.contains(&RowStep { row: *row, round }) && view.authors_in(*row).next().is_some()
         };
         let fresh: Vec<Row> = (0..view.state().rows()).map(Row).filter(waits).collect();
         for RowStep { row, round: of } in steps {
-            if let Some(rounds) = self.waiting.get_mut(&row) {
+            if let Some(rounds) = self.rounds.get_mut(&row) {
                 // Such a step may have moved the row's exponents, which what waits is in units of.
                 rounds.retain(|waiting| of != round && *waiting != of);
             }
         }
         for row in fresh {
-            self.waiting.entry(row).or_default().push(round);
+            self.rounds.entry(row).or_default().push(round);
         }
-        self.waiting
+        self.rounds
             .values_mut()
             .for_each(|rounds| rounds.retain(|waiting| waiting.0.saturating_add(lag) > round.0));
-        self.waiting.retain(|_, rounds| !rounds.is_empty());
+        self.rounds.retain(|_, rounds| !rounds.is_empty());
     }
 
     /// Whether the update of some row of a round waits.
-    pub fn waits(&self, round: Round) -> bool {
-        self.waiting.values().any(|rounds| rounds.contains(&round))
+    pub(super) fn waits(&self, round: Round) -> bool {
+        self.rounds.values().any(|rounds| rounds.contains(&round))
     }
+}
 
-    /// Whether a round's update of a shard was applied, as far as rounds are remembered.
-    pub fn was_applied(&self, round: Round, shard: ShardId) -> bool {
-        let step = ShardStep { shard, round };
-        let over = self.rounds().filter(|view| view.results().is_some());
-        over.flat_map(RoundView::shard_steps).any(|taken| taken == step)
-    }
+/// Whether an update that waits may be applied now.
+fn is_ripe(roster: &Roster, rounds: &Rounds, round: Round, row: Row) -> bool {
+    // ROW-5: nobody is banned who is the author of a contribution that counts in it, or has signed a result of it; where
+    // the row was held, a verifier that is not banned has been given credit for each of these contributions.
+    let Some(view) = rounds.round(round) else { return false };
+    let passed = |member: &MemberId| !view.is_held(row) || view.has_passed(member, |id| roster.is_banned(id));
+    view.authors_in(row).all(|member| !roster.is_banned(&member) && passed(&member))
+        && view.signers_in(row).all(|member| !roster.is_banned(&member))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 use super::*;
 use crate::codec::{List, Real};
 use crate::coins::drawn_leaves;
-use crate::ids::{Digest, Slot};
+use crate::ids::{Digest, ShardId, Slot};
 use crate::ledger::Stage;
 use crate::ledger::fixture::{Chain, manifest, node, steward, verifier, with_rows};
-use crate::manifest::{Manifest, Rollback};
+use crate::ledger::terms::Terms;
+use crate::manifest::{Family, Manifest, Mixture, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
 use crate::messages::record::{Ban, Body, Credit, Rewind};
 
@@ -107,6 +108,7 @@ fn row_5_nobody_s_update_is_applied_who_was_banned_since() {
     let author = |chain: &Chain| credits(chain, 0, 0, 1)[0].member;
     let vouches = |_: &Chain| verifier(0).id();
     let reduced = |chain: &Chain| chain.ledger.round(Round(0)).unwrap().signers_in(Row(0)).next().unwrap();
+    let ripe = |chain: &Chain| is_ripe(&chain.ledger.roster, &chain.ledger.rounds, Round(0), Row(0));
     let culprits: [&dyn Fn(&Chain) -> MemberId; 3] = [&author, &vouches, &reduced];
     for (number, culprit) in culprits.iter().enumerate() {
         let mut chain = begun();
@@ -115,10 +117,7 @@ fn row_5_nobody_s_update_is_applied_who_was_banned_since() {
         let culprit = culprit(&chain);
         let mut banned = chain.clone();
         ban(&mut banned, culprit, 0);
-        assert!(
-            chain.ledger.is_ripe(Round(0), Row(0)) && !banned.ledger.is_ripe(Round(0), Row(0)),
-            "{number}"
-        );
+        assert!(ripe(&chain) && !ripe(&banned), "{number}");
     }
 }
 
@@ -205,7 +204,7 @@ fn row_6_a_step_that_has_not_waited_leaves_out_what_waits() {
     if let Family::Mixture(mixture) = &mut manifest.model.family {
         mixture.held = 1;
     }
-    chain.ledger.manifest = manifest.into();
+    chain.ledger.rows.terms = Terms::of(manifest.into());
     chain.finish_round_with(credits(&chain, 0, 0, 2));
     assert_eq!(steps(&chain), [2, 1, 1], "by the results of this round, and not by those that are ripe");
     assert!(!chain.ledger.waits(Round(0)) && !chain.ledger.waits(Round(1)));

@@ -1,0 +1,125 @@
+//! One member as the ledger has it.
+
+use std::collections::BTreeMap;
+
+use crate::coins::CoinTerms;
+use crate::ids::{Digest, Height, MemberId, Round, Row};
+use crate::messages::enrol::{Addresses, Name, Role};
+use crate::messages::record::Record;
+use crate::sign::Signed;
+
+/// A member and its standing.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Who.
+    pub id: MemberId,
+    /// What it calls itself; may be empty, and is not its alone.
+    pub name: Name,
+    /// As what.
+    pub role: Role,
+    /// Where it can be dialled.
+    pub addresses: Addresses,
+    /// A verifier's coins.
+    pub coins: Option<CoinTerms>,
+    /// Whether it takes part.
+    pub standing: Standing,
+    /// Height of the record that last changed it.
+    pub since: Height,
+    /// Rounds that it let wait in vain, without those that are forgotten (LEDGER-20).
+    pub failures: u8,
+    /// Rounds in which it counted since that number last changed.
+    pub good_rounds: u32,
+    /// First round in which it may have a seat again.
+    pub barred: Round,
+    /// Most leaves that it may sum (LEDGER-15): what it managed when it last fell short, and one more after each full
+    /// round.
+    pub pace: u32,
+    /// The record that admitted a verifier, which proves its coins to a judge.
+    pub admitted: Option<Signed<Record>>,
+    /// Whether it has weight without probation.
+    pub founder: bool,
+    /// The member that brought it in; none where the organiser did, or nobody.
+    pub inviter: Option<MemberId>,
+    /// Length of the chain of members' invitations by which it came.
+    pub depth: u8,
+    /// Whether the organiser has neither invited nor listed it.
+    pub stranger: bool,
+    /// Members that it brought in.
+    pub invited: u16,
+    /// Why its tree of invitations is closed (STAND-6); none while it is not.
+    pub closed: Option<Closed>,
+    /// Leaves of its contributions that were recomputed and found right, by verifier.
+    pub credits: BTreeMap<MemberId, u32>,
+    /// Leaves that verifiers have to recompute before it is audited like others again (STAND-11).
+    pub doubt: u32,
+    /// The row that it was drawn for, while the state has several.
+    pub holding: Option<Holding>,
+}
+
+/// Why a member's tree of invitations is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// It was convicted, or brought in a convict.
+    Convicted,
+    /// The organiser ordered it.
+    Ordered,
+}
+
+/// How many members of a role are here, and how many are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turnout {
+    /// Those that are here.
+    pub here: usize,
+    /// How many the next round needs.
+    pub wanted: usize,
+}
+
+impl Turnout {
+    /// Whether enough are here.
+    pub fn suffices(self) -> bool {
+        self.here >= self.wanted
+    }
+}
+
+/// Whether a member takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes part.
+    Active,
+    /// It missed a freeze, or left its duty as a verifier undone; it takes part again when it returns.
+    Away,
+    /// It owes an answer to this audit request.
+    Silent(Digest),
+    /// It has left for good.
+    Left,
+    /// It was banned.
+    Banned,
+}
+
+/// The row that a node was drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Which.
+    pub row: Row,
+    /// Whether it holds the row: it has said so, or it held all rows when they came to be.
+    pub ready: bool,
+    /// The next round when the row was dealt to it, or it was drawn for the row.
+    pub since: Round,
+}
+
+impl Member {
+    /// Whether it is a node that has not gone for good.
+    pub fn is_node_still(&self) -> bool {
+        self.role == Role::Node && !matches!(self.standing, Standing::Left | Standing::Banned)
+    }
+
+    /// The row of the member in a round on a state with so many rows, where `dealt` says who is dealt which with that round;
+    /// none where it holds none that it could compute on.
+    pub(super) fn row_in(&self, rows: u16, dealt: &BTreeMap<MemberId, Row>) -> Option<Row> {
+        if rows == 1 {
+            return Some(Row(0));
+        }
+        let holding = self.holding.filter(|holding| holding.ready).map(|holding| holding.row);
+        holding.or_else(|| dealt.get(&self.id).copied())
+    }
+}
