@@ -15,6 +15,7 @@ pub mod hearing;
 pub mod past;
 
 mod deliveries;
+mod interface;
 mod jury;
 mod justice;
 mod presence;
@@ -26,226 +27,28 @@ mod sealing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use muster_core::audit::Judgement;
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
-use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
-use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::Evidence;
-use muster_core::messages::record::{Ban, Body, Idle, Record, Rewind};
-use muster_core::messages::round::{PartResult, Receipt};
-use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
-use muster_core::round::{Awaited, ClaimedDelivery, Conductor, Output, ShownDelivery};
-use muster_core::sign::{Identity, Signed, Verified};
+use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::wire::Request;
+use muster_core::round::{Awaited, Conductor, Output};
+use muster_core::sign::Identity;
 use muster_core::state::StateRoots;
 
-use accusation::Allegation;
 use deliveries::Deliveries;
-use exhibits::{OwedContribution, OwedPart, PartName};
-use hearing::{Matter, Ruling};
 use justice::Justice;
-use past::PastRound;
 use presence::Attendance;
 
-use crate::keeper::Wanted;
+pub use interface::{
+    Bulletin, HostingEnd, KeptContribution, Question, StewardEffect, StewardInput, StewardSetup,
+};
 
 /// How long a closed run is still served to those who are connected, members and observers.
 const FAREWELL: u64 = 15_000;
-
-/// A request that waits for its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Question(pub u64);
-
-/// What a machine begins with: a new run, or one that was interrupted.
-pub struct StewardSetup {
-    /// All records that were sealed.
-    pub ledger: Ledger,
-    /// Who seals.
-    pub identity: Arc<Identity>,
-    /// The newest state.
-    pub roots: StateRoots,
-    /// States that a Rewind can go back to.
-    pub states: BTreeSet<Digest>,
-    /// ROLLBACK-4: bans whose past may still have to be looked into, and what they rest on, where that is at hand.
-    pub bans: Vec<(Ban, Option<Evidence>)>,
-    /// What members have said and no record may hold yet, in the order in which it was taken.
-    pub kept: Vec<Request>,
-}
-
-/// What reaches the steward.
-pub enum StewardInput {
-    /// A member, or a stranger, has a connection now, or none any more.
-    Connected(MemberId, bool),
-    /// A request of a member or stranger.
-    Asked {
-        /// The name that its answer will carry.
-        question: Question,
-        /// The member or stranger that asks, as the handshake has shown.
-        from: MemberId,
-        /// The request.
-        request: Box<Request>,
-        /// Seconds since 1970.
-        date: u64,
-    },
-    /// Blocks were stored, or why not; the receipt to sign once their part is whole.
-    Stored(Question, Result<Option<Receipt>, Reject>),
-    /// The signatures of a delivery's receipts were checked.
-    DeliveryChecked(Question, Box<Result<ShownDelivery, Reject>>),
-    /// Blocks were read and given, or could not be.
-    Served(Question),
-    /// The values of a prefetched result are here, or unavailable.
-    Obtained(Box<PartResult>, bool),
-    /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
-    Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
-    /// The states that a Rewind can go back to, after one.
-    States(BTreeSet<Digest>),
-    /// An accusation was examined.
-    Heard(Box<Allegation>, Box<Ruling>),
-    /// A part that contributors object to was reduced again.
-    Inspected(Box<Allegation>, Box<Judgement>),
-    /// A contribution was fetched, or why not.
-    Exhibited(OwedContribution, Result<(), String>),
-    /// These parts were to be kept by value, and those among them could not be.
-    PartsKept(Vec<OwedPart>, Vec<OwedPart>),
-    /// The past of a convict was recomputed; empty where there is none.
-    Measured(MemberId, Vec<PastRound>),
-    /// Gossip proved something.
-    Proved(Box<Evidence>),
-    /// Somebody wants it to stop.
-    Interrupt,
-    /// This process did not run for a while, which its time leaves out: what others did meanwhile was not heard.
-    Resumed,
-    /// Time has passed.
-    Tick,
-}
-
-/// What is to be done, in this order.
-pub enum StewardEffect {
-    /// Write the record behind the last one; then show it to everybody.
-    Seal(Box<Signed<Record>>, Box<Verified<Record>>),
-    /// Show this on the board.
-    Post(Notice),
-    /// Answer.
-    Answer(Question, Response),
-    /// Keep a request that was taken in a round, until a record holds it. What follows must not happen before it is kept.
-    Keep(Round, Box<Request>),
-    /// Take blocks from their author, and say [`StewardInput::Stored`].
-    Store(Question, MemberId, Box<PutBlocks>),
-    /// Check the signatures of these receipts, beside everything else, and say [`StewardInput::DeliveryChecked`].
-    CheckDelivery(Question, Box<ClaimedDelivery>),
-    /// Answer with blocks of a contribution, those of [`Wanted::Now`] first, and say [`StewardInput::Served`].
-    Read(Question, InputQuery, Wanted),
-    /// Fetch the values of these results and apply them: [`StewardInput::Applied`].
-    Apply(Vec<Option<Signed<PartResult>>>),
-    /// Fetch the values of this result, for as long as ROUND-7 has it: [`StewardInput::Obtained`].
-    Prefetch(Box<PartResult>, MemberId),
-    /// Examine: [`StewardInput::Heard`].
-    Hear(Box<Allegation>, Box<Matter>),
-    /// Reduce a part again, in as long as its timer says: [`StewardInput::Inspected`].
-    Inspect(Box<Allegation>, Box<Matter>),
-    /// Keep what a ban rests on for good, with the contribution that it is about where that was at hand.
-    KeepEvidence(Box<Evidence>, Option<KeptContribution>),
-    /// Fetch a contribution: [`StewardInput::Exhibited`].
-    Exhibit(OwedContribution),
-    /// Keep the values of these parts: [`StewardInput::PartsKept`]. Where `at_once`, before the next effect.
-    KeepParts {
-        /// The parts, with their rounds and blocks.
-        parts: Vec<OwedPart>,
-        /// Whether the next record makes their rounds forgotten.
-        at_once: bool,
-    },
-    /// Drop the values of these parts, which replay does not need after all.
-    DropParts(Vec<PartName>),
-    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
-    /// [`StewardInput::Measured`].
-    Measure(MemberId),
-    /// Bring the state back to where the ledger is.
-    GoBack(Box<Rewind>),
-    /// Drop what was said and contributed before this round, and write down what the last one leaves.
-    Prune(Round),
-    /// Write all records into one file: the run is over.
-    Archive,
-    /// For people.
-    Tell(Box<Bulletin>),
-    /// The steward cannot go on.
-    Halt(String),
-}
-
-/// A contribution that stays for good.
-pub struct KeptContribution {
-    /// The round that it was contributed to.
-    pub round: Round,
-    /// Its author.
-    pub member: MemberId,
-    /// Its integers.
-    pub q: Vec<i32>,
-}
-
-/// What happened, for people.
-#[derive(Debug)]
-pub enum Bulletin {
-    /// A member was admitted.
-    Admitted(MemberId),
-    /// The first round begins.
-    Began,
-    /// A round is over; for how many milliseconds the next one is held back.
-    Ended(Round, Option<u64>),
-    /// The next round waits for an audit.
-    Held(Round, OpenCase),
-    /// The Freeze of this round waits for something.
-    Awaits(Round, Awaited),
-    /// A member was expelled.
-    Banned(Ban),
-    /// A verifier did not do its duty in time.
-    Idle(Idle),
-    /// A member came, went, or fell silent.
-    Moved(MemberId, &'static str),
-    /// The organiser has closed a member's tree of invitations.
-    TreeClosed(MemberId),
-    /// The state went back; the round with which the run goes on.
-    WentBack(Rewind, Round),
-    /// Somebody audits; the digest names the signed request.
-    Requested(Digest, AuditRequest, MemberId),
-    /// The audit of this request has its verdict; how many leaves were recomputed, and what was found.
-    Judged(Digest, usize, Finding),
-    /// Somebody has recomputed all leaves of a member that did not answer.
-    Recomputed(Recomputation, MemberId),
-    /// An accusation came to nothing.
-    Dismissed {
-        /// The member that accused.
-        accuser: MemberId,
-        /// The member that was accused.
-        culprit: MemberId,
-        /// Why the accusation does not stand.
-        why: String,
-    },
-    /// Contributors objected to a part, and nobody was convicted.
-    Inspected(PartResult, bool, Judgement),
-    /// What a convict contributed and reduced before was computed again.
-    Past(MemberId, Vec<PastRound>),
-    /// A contribution that replay needs is unavailable, and why.
-    Lost(Round, MemberId, String),
-    /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
-    OutOfReach(MemberId),
-    /// This process did not run for a while; the phase has begun anew.
-    Resumed,
-    /// The steward stops after this round.
-    Stopping,
-    /// The run is over.
-    Closed(Digest),
-}
-
-/// How hosting ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostingEnd {
-    /// The run is over.
-    Closed,
-    /// Interrupted: between two rounds, or in one that everybody has left.
-    Stopped,
-}
 
 /// The steward's machine.
 pub struct Steward {
