@@ -14,34 +14,42 @@ pub mod exhibits;
 pub mod hearing;
 pub mod past;
 
+mod admission;
+mod board;
 mod deliveries;
 mod interface;
 mod jury;
 mod justice;
 mod presence;
 mod queue;
+mod relays;
 mod requests;
 mod results;
 mod sealing;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
-use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::Request;
-use muster_core::round::{Awaited, Conductor, Output};
+use muster_core::round::{Conductor, Output};
 use muster_core::sign::Identity;
 use muster_core::state::StateRoots;
 
+use admission::Admission;
+use board::Board;
 use deliveries::Deliveries;
 use justice::Justice;
-use presence::Attendance;
+use presence::{Move, Presence};
+use relays::Relays;
+use told::Told;
 
 pub use interface::{
     Bulletin, HostingEnd, KeptContribution, Question, StewardEffect, StewardInput, StewardSetup,
@@ -53,39 +61,27 @@ const FAREWELL: u64 = 15_000;
 /// The steward's machine.
 pub struct Steward {
     conductor: Conductor,
-    docket: Docket,
+    admission: Admission,
+    board: Board,
     justice: Justice,
-    presence: Attendance,
+    presence: Presence,
+    deliveries: Deliveries,
+    relays: Relays,
+    told: Told,
     identity: Arc<Identity>,
-    states: BTreeSet<Digest>,
     effects: VecDeque<StewardEffect>,
     now: u64,
     /// Whether something has happened since the last turn.
     stirred: bool,
-    /// Proposals whose authors wait for the seal, by the encoding of the body.
-    waiting: Vec<(Vec<u8>, Question)>,
-    /// Results of the round that are on the board, with their attempts.
-    shown: BTreeMap<Part, (Digest, u8)>,
-    /// Parts that senders brought here in an attempt because an aggregator did not take them.
-    relayed: BTreeMap<(MemberId, u8), BTreeSet<Part>>,
-    /// Those that are being stored.
-    storing: BTreeMap<Question, (MemberId, u8, Part)>,
+    /// Whether a round's results are being applied.
     applying: bool,
-    deliveries: Deliveries,
-    /// Blocks that aggregators of the open round have asked for, by whoever asked and whose blocks they are.
-    asked: BTreeMap<(MemberId, MemberId), usize>,
-    /// Members already reported for not checking results.
-    stalling: BTreeSet<MemberId>,
+    /// Refused records of a round's own in a row.
     refusals: u32,
-    /// The round already reported as waiting for an audit.
-    told_held: Option<Round>,
-    /// What the open round was last reported to wait for.
-    told_awaited: Option<(Round, Awaited)>,
+    /// States that a Rewind can go back to.
+    states: BTreeSet<Digest>,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
     closed_at: Option<u64>,
-    /// Whether it takes again what an earlier process took.
-    replaying: bool,
 }
 
 impl Steward {
@@ -94,28 +90,22 @@ impl Steward {
         let StewardSetup { ledger, identity, roots, states, bans, kept } = setup;
         let mut steward = Self {
             conductor: Conductor::new(ledger, 0),
-            docket: Docket::default(),
+            admission: Admission::default(),
+            board: Board::default(),
             justice: Justice::new(bans.iter().map(|(ban, _)| ban.clone())),
-            presence: Attendance::default(),
+            presence: Presence::default(),
+            deliveries: Deliveries::default(),
+            relays: Relays::default(),
+            told: Told::default(),
             identity,
-            states,
             effects: VecDeque::new(),
             now: 0,
             stirred: true,
-            waiting: Vec::new(),
-            shown: BTreeMap::new(),
-            relayed: BTreeMap::new(),
-            storing: BTreeMap::new(),
             applying: false,
-            deliveries: Deliveries::default(),
-            asked: BTreeMap::new(),
-            stalling: BTreeSet::new(),
             refusals: 0,
-            told_held: None,
-            told_awaited: None,
+            states,
             stop_after: None,
             closed_at: None,
-            replaying: false,
         };
         steward.begin(&roots, &bans, kept);
         steward
@@ -146,12 +136,12 @@ impl Steward {
 
     /// The audits so far.
     pub fn docket(&self) -> &Docket {
-        &self.docket
+        self.board.docket()
     }
 
     /// What the verifiers were to do, and have done.
     pub fn duties(&self) -> &BTreeMap<MemberId, Counts> {
-        self.docket.counts()
+        self.board.docket().counts()
     }
 
     /// Members that no round waits for because they did not check its results.
@@ -175,7 +165,8 @@ impl Steward {
                 self.conductor.obtained(self.now, &result, are_here);
             }
             StewardInput::Applied(applied, states) => {
-                (self.applying, self.states) = (false, states);
+                self.applying = false;
+                self.states = states;
                 self.conductor.applied(self.now, applied);
             }
             StewardInput::States(states) => self.states = states,
@@ -218,8 +209,7 @@ impl Steward {
     /// When something follows from the time alone.
     pub fn poll_timeout(&self) -> Option<u64> {
         let ledger = self.ledger();
-        let audits = self.docket.timeout(ledger).into_iter();
-        let due = self.conductor.poll_timeout().into_iter().chain(audits);
+        let due = self.conductor.poll_timeout().into_iter().chain(self.board.docket().timeout(ledger));
         let due = due.chain(self.presence.timeout()).chain(self.justice.timeout(ledger, self.now));
         // What is overdue waits for an event: as a timer it would have the driver spin.
         due.filter(|due| *due > self.now).min()
@@ -246,29 +236,58 @@ impl Steward {
         // Who is gone is known before the conductor looks for whom to wait.
         self.attend();
         // AUDIT-27: by what the board shows now, before a Freeze may be sealed.
-        self.conductor.late(self.docket.late(self.conductor.ledger()));
+        self.conductor.late(self.board.docket().late(self.conductor.ledger()));
         self.conductor.tick(self.now);
         self.show_results();
-        let silences = self.docket.silences(self.now, self.conductor.ledger());
-        let idles = self.docket.idles(self.now, self.conductor.ledger());
-        silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
+        let overdue = self.board.overdue(self.now, self.conductor.ledger());
+        overdue.into_iter().for_each(|body| self.conductor.propose(body));
         self.pursue();
         self.conductor.measuring(self.now, self.past_at_stake());
         // AUDIT-26: after all that opens or closes cases in this turn; until it is said, the conductor opens no round.
-        let oldest = self.docket.oldest_open(self.conductor.ledger());
+        let oldest = self.board.docket().oldest_open(self.conductor.ledger());
         self.conductor.cases(self.now, oldest);
         self.tell_held();
         self.tell_awaited();
     }
 
+    /// Members have not found the way back yet: without this, a restart would cost them the round.
+    fn expect_members(&mut self) {
+        let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
+        for member in members {
+            // Counted as live at once and given time: a restart must not make everybody fail the round (LEDGER-20).
+            self.conductor.live(self.now, member, true);
+            self.presence.expect(self.now, member);
+        }
+    }
+
+    /// ROUND-38: as after a restart, with everything still in memory. Connections may be gone, and no phase may end for what
+    /// nobody could hear.
+    fn resume(&mut self) {
+        self.conductor.resume(self.now);
+        self.board.resume(self.now);
+        self.expect_members();
+        self.tell(Bulletin::Resumed);
+    }
+
+    /// Tells the conductor who is there.
+    fn attend(&mut self) {
+        let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
+        for member in members {
+            match self.presence.look(self.now, member, self.conductor.is_live(&member)) {
+                Some(Move::Came) => self.conductor.live(self.now, member, true),
+                Some(Move::Went) => {
+                    self.conductor.live(self.now, member, false);
+                    self.tell(Bulletin::Moved(member, "is not connected any more"));
+                }
+                None => {}
+            }
+        }
+    }
+
     /// Says once a round what its Freeze waits for.
     fn tell_awaited(&mut self) {
         let awaited = self.conductor.awaits().map(|awaited| (self.ledger().next_round(), awaited));
-        if awaited == self.told_awaited {
-            return;
-        }
-        self.told_awaited = awaited;
-        if let Some((round, awaited)) = awaited {
+        if let Some((round, awaited)) = self.told.awaited(awaited) {
             self.tell(Bulletin::Awaits(round, awaited));
         }
     }
@@ -277,20 +296,20 @@ impl Steward {
     fn tell_held(&mut self) {
         let ledger = self.conductor.ledger();
         let round = ledger.next_round();
-        if !self.conductor.is_held() || self.told_held == Some(round) {
+        if !self.conductor.is_held() || self.told.has_held(round) {
             return;
         }
         // Before a Freeze only those that are late are waited for.
         let late = match ledger.stage() {
-            Stage::Computing => Some(self.docket.late(ledger)),
+            Stage::Computing => Some(self.board.docket().late(ledger)),
             _ => None,
         };
         let awaited = |case: &OpenCase| {
             late.as_ref().is_none_or(|late| case.target.is_some_and(|target| late.contains(&target)))
         };
-        let case = self.docket.open_cases(ledger).find(awaited);
+        let case = self.board.docket().open_cases(ledger).find(awaited);
         if let Some(case) = case {
-            self.told_held = Some(round);
+            self.told.held(round);
             self.tell(Bulletin::Held(round, case));
         }
     }
@@ -315,7 +334,7 @@ impl Steward {
     }
 
     /// Whether a verifier is there to judge anything.
-    fn verified(&self) -> bool {
+    fn has_verifier(&self) -> bool {
         let mut members = self.ledger().members().iter();
         let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
         members.any(|member| active(member) && self.conductor.is_live(&member.id))

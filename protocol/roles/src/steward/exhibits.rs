@@ -106,6 +106,12 @@ impl Exhibits {
         })
     }
 
+    /// Whether a verifier that lacks this contribution can have it from the steward.
+    pub(super) fn can_show(&self, round: Round, member: MemberId) -> bool {
+        let taken = self.taken.get(&(round, member));
+        matches!(taken, Some((Purpose::Lacking | Purpose::Convict, FetchStage::Kept)))
+    }
+
     /// Whether something that the run's end waits for is not there yet: in `exact` the values of parts stand for blocks.
     pub(super) fn are_open(&self, exact: bool) -> bool {
         let most = if exact { TRIES_AT_END } else { TRIES };
@@ -212,7 +218,7 @@ impl Steward {
                 owe((*round, *member), Purpose::Suspect);
             }
         }
-        self.docket.wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
+        self.board.docket().wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
         for view in ledger.rounds() {
             // AUDIT-24: only what counted. Otherwise a convict could keep back a part that counted nowhere, and no
             // archive could be replayed.
@@ -241,15 +247,9 @@ impl Steward {
 
     /// Tells the verifiers that waited for a contribution that the steward has it now.
     pub(super) fn show_obtained(&mut self) {
-        for (round, member) in self.docket.wanted() {
-            let taken = self.justice.exhibits.taken.get(&(round, member));
-            if !matches!(taken, Some((Purpose::Lacking | Purpose::Convict, FetchStage::Kept))) {
-                continue;
-            }
-            for (request, back) in self.docket.obtained(self.conductor.ledger(), round, &member) {
-                self.effects.push_back(StewardEffect::Post(Notice::Obtained(request)));
-                back.into_iter().for_each(|body| self.conductor.propose(body));
-            }
+        for (request, back) in self.board.obtained(self.conductor.ledger(), &self.justice.exhibits) {
+            self.effects.push_back(StewardEffect::Post(Notice::Obtained(request)));
+            back.into_iter().for_each(|body| self.conductor.propose(body));
         }
     }
 
@@ -335,7 +335,7 @@ impl Steward {
         if !ledger.manifest().profile.is_replayable() {
             return Vec::new();
         }
-        let lasting = Lasting::of(ledger, self.docket.open_cases(ledger));
+        let lasting = Lasting::of(ledger, self.board.docket().open_cases(ledger));
         let Exhibits { caution, parts, writing, .. } = &mut self.justice.exhibits;
         let kept = |name: &PartName| parts.contains(name) || writing.contains(name);
         let views = ledger.rounds().filter(|view| view.round() <= newest);
@@ -346,7 +346,7 @@ impl Steward {
     /// the round that the next Outcome makes forgotten, while there is time.
     pub(super) fn exhibit_cautiously(&mut self) {
         let ledger = self.conductor.ledger();
-        let lasting = Lasting::of(ledger, self.docket.open_cases(ledger));
+        let lasting = Lasting::of(ledger, self.board.docket().open_cases(ledger));
         let exhibits = &mut self.justice.exhibits;
         let dropped = exhibits.caution.drop_needless(ledger, &lasting, &exhibits.parts);
         dropped.iter().for_each(|name| _ = exhibits.parts.remove(name));

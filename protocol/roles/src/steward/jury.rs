@@ -137,7 +137,7 @@ impl Steward {
                 Decision::Guilty(_) => {}
                 Decision::Dismissed(why) => {
                     self.justice.trials.remove(&name);
-                    self.docket.dismiss(found.round, &found.subject, &found.accuser);
+                    self.board.strike(found.round, &found.subject, &found.accuser);
                     let Conviction { accuser, culprit, .. } = found;
                     self.tell(Bulletin::Dismissed { accuser, culprit, why });
                 }

@@ -110,15 +110,15 @@ impl Steward {
             && ledger.manifest().profile.leaves_stand_for_integers()
             && accuser != self.identity.id()
         {
-            let signed = self.docket.has_charged(&accuser, claim.round, &claim.culprit);
+            let signed = self.board.docket().has_charged(&accuser, claim.round, &claim.culprit);
             let rule = Reject::Rule("what all leaves give is said as a signed recomputation");
             return if signed { Ok(()) } else { Err(rule) };
         }
         let own = accuser == self.identity.id();
         // DUTY-10: a verifier that signs its steps anew would otherwise have one audit examined again and again.
         if !own {
-            require_posted(&self.docket, ledger, &evidence)?;
-            require_drawn(&self.docket, ledger, &evidence, &accuser)?;
+            require_posted(self.board.docket(), ledger, &evidence)?;
+            require_drawn(self.board.docket(), ledger, &evidence, &accuser)?;
         }
         let fetches = fetches(ledger, &evidence, &claim);
         let (round, subject, of_leaves) = (claim.round, claim.subject, evidence.is_of_leaves());
@@ -155,7 +155,7 @@ impl Steward {
 
     /// DUTY-10: what verifiers find guilty is examined, whether or not they accuse.
     fn take_charges(&mut self) {
-        for (verifier, evidence) in self.docket.charges(self.conductor.ledger()) {
+        for (verifier, evidence) in self.board.docket().charges(self.conductor.ledger()) {
             self.owe_hearing(verifier, evidence);
         }
     }
@@ -256,15 +256,16 @@ impl Steward {
     fn end_charge(&mut self, accusation: &Allegation) {
         let Allegation { evidence, claim, accuser, .. } = accusation;
         let of_leaves = evidence.transcript().is_none();
-        let next = self.docket.after(self.conductor.ledger(), evidence, accuser).filter(|_| of_leaves);
+        let next =
+            self.board.docket().after(self.conductor.ledger(), evidence, accuser).filter(|_| of_leaves);
         match next {
             Some(next) => self.owe_hearing(self.identity.id(), next),
             None if matches!(evidence, Evidence::Recomputation(_)) => {
                 // A Recomputation is judged against its author, so culprit and accuser have changed places.
-                self.docket.dismiss(claim.round, &claim.subject, &claim.culprit);
+                self.board.strike(claim.round, &claim.subject, &claim.culprit);
             }
             // The hearing of a transcript looked at its verifier, too.
-            None => self.docket.dismiss(claim.round, &claim.subject, accuser),
+            None => self.board.strike(claim.round, &claim.subject, accuser),
         }
     }
 
@@ -303,7 +304,7 @@ impl Steward {
     /// AUDIT-26: the run ends when no case is open.
     fn close_when_settled(&mut self) {
         let ledger = self.conductor.ledger();
-        let open = ledger.stage() != Stage::Auditing || self.docket.oldest_open(ledger).is_some();
+        let open = ledger.stage() != Stage::Auditing || self.board.docket().oldest_open(ledger).is_some();
         // What is proposed may be a ban, and something follows from that.
         if open || self.justice.closing || self.conductor.proposes() {
             return;
@@ -337,10 +338,10 @@ impl Steward {
             counted.map(|(_, commitment)| (view.round(), commitment.author))
         });
         let judged = |(round, author): (Round, MemberId)| {
-            self.docket.has_passed(ledger, round, &author) || ledger.is_banned(&author)
+            self.board.docket().has_passed(ledger, round, &author) || ledger.is_banned(&author)
         };
         // Without a verifier nobody can judge: waiting would only use up `final_audit`.
-        !self.verified() || counted.all(judged)
+        !self.has_verifier() || counted.all(judged)
     }
 }
 

@@ -1,23 +1,25 @@
 //! What members say to the steward, checked, and the answers.
 
-use muster_core::codec::encode;
+use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::MemberId;
 use muster_core::ledger::Standing;
 use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{Checked, Commit, CommitReceipt, PartResult, Receipt};
+use muster_core::messages::round::{
+    Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult, Receipt,
+};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
-use muster_core::round::ClaimedDelivery;
+use muster_core::round::{ClaimedDelivery, ShownDelivery};
 use muster_core::sign::Signed;
 
+use super::Steward;
 use super::accusation::{equivocation, is_of_two_machines, two_results};
-use super::{Bulletin, Question, Steward, StewardEffect};
+use super::admission::enrol;
+use super::interface::{Bulletin, Question, StewardEffect};
+use super::relays::Relay;
 use crate::keeper::Wanted;
-
-/// How often an aggregator may ask for the same blocks of the open round before others.
-const ASKED_AGAIN: usize = 4;
 
 /// What is said to a second commitment.
 const TWO_MACHINES: &str = "a member commits once in a round, and another commitment with this key is held. If two machines run \
@@ -39,6 +41,14 @@ pub(super) enum Disposition {
     Claimed(Box<ClaimedDelivery>),
 }
 
+/// Whether the steward has taken a notice before.
+#[derive(Clone, Copy)]
+enum Posting {
+    New,
+    /// An earlier process took it.
+    Again,
+}
+
 impl Steward {
     /// ROUND-9: takes a request, or refuses what is early, late or said twice. Answers now, or once what is asked for is
     /// sealed, stored or read.
@@ -47,7 +57,7 @@ impl Steward {
             Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),
             Ok(Disposition::Again) => StewardEffect::Answer(question, Response::Done),
             Ok(Disposition::Sealed(body)) => {
-                self.waiting.push((encode(&*body), question));
+                self.admission.wait(&body, question);
                 return self.conductor.propose(*body);
             }
             Ok(Disposition::Read(query, wanted)) => StewardEffect::Read(question, query, wanted),
@@ -60,12 +70,9 @@ impl Steward {
 
     /// Blocks were stored, or why not.
     pub(super) fn stored(&mut self, question: Question, stored: Result<Option<Receipt>, Reject>) {
-        let relayed = self.storing.remove(&question);
+        self.relays.stored(question, stored.is_ok());
         let answer = match stored {
             Ok(receipt) => {
-                if let Some((sender, attempt, part)) = relayed {
-                    self.relayed.entry((sender, attempt)).or_default().insert(part);
-                }
                 let run = self.ledger().run();
                 let signed = |receipt| Response::Receipt(self.identity.sign(run, &receipt));
                 receipt.map_or(Response::Done, signed)
@@ -78,12 +85,11 @@ impl Steward {
     /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
     /// member.
     pub(super) fn replay(&mut self, kept: Vec<Request>) {
-        self.replaying = true;
         for request in kept {
             let taken = match request {
                 Request::Commit(signed) => self.conductor.commit(0, signed).map(drop),
                 Request::Delivered(signed) => self.conductor.delivered(0, &signed),
-                Request::Notice(notice) => self.notice(notice).map(drop),
+                Request::Notice(notice) => self.notice(notice, Posting::Again).map(drop),
                 Request::Checked(signed) => self.conductor.checked(0, &signed),
                 _ => Ok(()),
             };
@@ -91,7 +97,6 @@ impl Steward {
                 tracing::trace!("kept, but over: {reject}");
             }
         }
-        self.replaying = false;
     }
 
     fn judge_request(
@@ -120,7 +125,7 @@ impl Steward {
             Request::Checked(signed) => self.checked(signed),
             Request::Notice(notice) => {
                 let kept = notice.clone();
-                let answer = self.notice(notice)?;
+                let answer = self.notice(notice, Posting::New)?;
                 if matches!(answer, Disposition::Now(_)) {
                     self.keep(Request::Notice(kept));
                 }
@@ -136,24 +141,8 @@ impl Steward {
     }
 
     fn enrol(&mut self, signed: Signed<Enrol>, date: u64) -> Result<Disposition, Reject> {
-        let run = self.ledger().run();
-        let author = signed.verify(run)?.author();
-        // A request may come twice when its answer was lost.
-        if let Some(member) = self.ledger().member(&author) {
-            let gone = matches!(member.standing, Standing::Banned | Standing::Left);
-            return if gone {
-                Err(Reject::NotEntitled("enrol again"))
-            } else {
-                Ok(Disposition::Now(Response::Done))
-            };
-        }
-        let enrol = self.ledger().check_enrol(&signed)?;
-        let expires = enrol.invitation.as_ref().map(|shown| shown.invitation.verify(run)).transpose()?;
-        // LEDGER-5: only the steward has a clock, so no follower can check this.
-        if expires.is_some_and(|invitation| invitation.expires < date) {
-            return Err(Reject::Rule("the invitation has expired; ask for another one"));
-        }
-        Ok(Disposition::Sealed(Box::new(Body::Admit(signed))))
+        let admit = enrol(self.ledger(), signed, date)?;
+        Ok(admit.map_or(Disposition::Now(Response::Done), |body| Disposition::Sealed(Box::new(body))))
     }
 
     /// The organiser's order, whoever brings it.
@@ -189,6 +178,69 @@ impl Steward {
         Ok(Disposition::Now(Response::Committed(self.identity.sign(run, &receipt))))
     }
 
+    /// ROUND-35: a delivery is refused for what it cannot bring before the signature of any receipt is checked.
+    fn delivered(&mut self, question: Question, signed: Signed<Delivered>) -> Result<Disposition, Reject> {
+        let claimed = self.conductor.claim_delivery(&signed)?;
+        let author = claimed.author();
+        if self.deliveries.is_taken(&author, &signed.digest()) {
+            // The answer may have been lost.
+            return self.promise(signed).map(Disposition::Now);
+        }
+        if !claimed.is_new() {
+            return Err(Reject::Rule("a second delivery brings a receipt that the first one did not"));
+        }
+        // Only an author that the round knows is counted: keys cost nothing.
+        self.deliveries.try_once(author)?;
+        if claimed.unchecked() == 0 {
+            return self.take_delivery(signed, &claimed.check()?).map(Disposition::Now);
+        }
+        // ROUND-36: the phase does not end while the steward is at it.
+        self.conductor.owes(self.now, question.0);
+        self.deliveries.check(question, signed);
+        Ok(Disposition::Claimed(Box::new(claimed)))
+    }
+
+    /// The receipts of a delivery were checked.
+    pub(super) fn delivery_checked(&mut self, question: Question, shown: Result<ShownDelivery, Reject>) {
+        let signed = self.deliveries.checked(question).or_bug("a delivery that is being checked");
+        let Some(signed) = signed else { return };
+        let answer = shown.and_then(|shown| self.take_delivery(signed, &shown));
+        let answer = answer.unwrap_or_else(|reject| Response::refused(&reject.to_string()));
+        self.effects.push_back(StewardEffect::Answer(question, answer));
+        // Last: until here the phase has waited for it.
+        self.conductor.paid(self.now, question.0);
+    }
+
+    fn take_delivery(
+        &mut self,
+        signed: Signed<Delivered>,
+        shown: &ShownDelivery,
+    ) -> Result<Response, Reject> {
+        self.conductor.deliver(self.now, shown)?;
+        let said = signed.verify(self.ledger().run())?;
+        // Before the receipt: a promise that a crash lets this steward forget would convict it (AUDIT-13).
+        self.keep(Request::Delivered(signed.clone()));
+        self.deliveries.take(said.author(), signed.digest());
+        self.promise(signed)
+    }
+
+    /// The answer to a delivery that is taken.
+    fn promise(&self, signed: Signed<Delivered>) -> Result<Response, Reject> {
+        let ledger = self.ledger();
+        let said = signed.verify(ledger.run())?;
+        let commitment = ledger
+            .current()
+            .and_then(|view| view.slot_of(&said.author()).and_then(|slot| view.commitment(slot)));
+        if commitment.is_none_or(|commitment| commitment.weight == 0) {
+            // STAND-3: what has no weight is not counted, so nothing is promised.
+            return Ok(Response::Done);
+        }
+        // ROUND-5: from here on the sealed inputs must count it.
+        let receipt =
+            DeliveryReceipt { delivered: signed.digest(), round: said.round, attempt: said.attempt };
+        Ok(Response::Delivered(self.identity.sign(ledger.run(), &receipt)))
+    }
+
     /// Keeps an aggregator's own part, so that it is not in its author's hands alone, and some of those that an
     /// aggregator did not take.
     fn put(&mut self, question: Question, sender: &MemberId, put: PutBlocks) -> Result<Disposition, Reject> {
@@ -196,26 +248,19 @@ impl Steward {
         let view = view.ok_or(Reject::Stale("the round is not remembered"))?;
         let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
         let part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
-        let attempt = put.attempt;
-        let relayed = !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
-        if relayed {
+        let kept = view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
+        if !kept {
+            let relay = Relay { sender: *sender, attempt: put.attempt, part };
             let open = self.ledger().current().is_some_and(|view| view.round() == put.round);
-            let mut held = self.relayed.get(&(*sender, attempt)).cloned().unwrap_or_default();
-            // Those that are on their way to the disk take room as well.
-            let storing = self.storing.values().filter(|(by, of, _)| (by, *of) == (sender, attempt));
-            held.extend(storing.map(|(_, _, part)| *part));
+            // ROUND-24: half of the parts, so that nobody sends everything through the steward.
             let slot = view.slot_of(sender);
             let most = slot.map_or(0, |slot| view.parts_of(slot).count().div_ceil(2));
-            // ROUND-24: half of the parts, so that nobody sends everything through the steward.
-            // A part that is here already takes no more room: its receipt may have been lost on the way.
-            let room = held.contains(&part) || held.len() < most;
-            if !open || !room {
+            if !open || !self.relays.has_room(&relay, most) {
                 return Err(Reject::Rule(
                     "the steward takes half of a member's parts at most, while the round lasts",
                 ));
             }
-            // Counted once it is stored: a delivery that is refused uses up no room.
-            self.storing.insert(question, (*sender, attempt, part));
+            self.relays.store(question, relay);
         }
         Ok(Disposition::Stored(Box::new(put)))
     }
@@ -229,11 +274,8 @@ impl Steward {
     ) -> Result<Disposition, Reject> {
         let mut wanted = Wanted::by(self.ledger(), peer, &query)?;
         if let Wanted::Now { most, .. } = wanted {
-            let asked = self.asked.entry((*peer, query.member)).or_default();
-            *asked = asked.saturating_add(query.blocks.len());
-            // ROUND-36: what an aggregator lacks, and again where an answer was lost. Whoever asks for ever is served like
-            // everybody, and no phase waits for it.
-            if *asked <= most.saturating_mul(ASKED_AGAIN) {
+            // ROUND-36: the phase waits while the steward gives what an aggregator lacks, and again where an answer was lost.
+            if self.relays.ask(*peer, query.member, query.blocks.len(), most) {
                 self.conductor.owes(self.now, question.0);
             } else {
                 wanted = wanted.later();
@@ -261,7 +303,7 @@ impl Steward {
         self.conductor.result(self.now, signed.clone())
     }
 
-    fn notice(&mut self, notice: Notice) -> Result<Disposition, Reject> {
+    fn notice(&mut self, notice: Notice, posting: Posting) -> Result<Disposition, Reject> {
         let now = self.now;
         match &notice {
             Notice::Echo(signed) if !self.conductor.echo(now, signed.clone())? => {
@@ -300,15 +342,14 @@ impl Steward {
             | Notice::Recomputation(_)
             | Notice::Recheck(_) => {
                 let ledger = self.conductor.ledger();
-                // A step that was taken before a restart counts by who was entitled to it then.
-                let sealed = match self.replaying {
-                    true => self.docket.recall(now, ledger, &notice)?,
-                    false => self.docket.post(now, ledger, &notice)?,
+                let sealed = match posting {
+                    Posting::Again => self.board.recall(now, ledger, &notice)?,
+                    Posting::New => self.board.post(now, ledger, &notice)?,
                 };
                 self.watch_audit(&notice);
                 self.effects.push_back(StewardEffect::Post(notice));
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
-                self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
+                self.board.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
             }
         }
         Ok(Disposition::Now(Response::Done))

@@ -1,8 +1,6 @@
 //! What aggregators say of parts: it is shown to contributors before anything is sealed, and a part that they object to is
 //! reduced again.
 
-use std::collections::BTreeSet;
-
 use muster_core::audit::{Claim, Judgement};
 use muster_core::bug;
 use muster_core::bug::OrBug;
@@ -13,9 +11,10 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 
+use super::Steward;
 use super::accusation::Allegation;
 use super::hearing::Ruling;
-use super::{Bulletin, Steward, StewardEffect};
+use super::interface::{Bulletin, StewardEffect};
 
 impl Steward {
     /// Reduces a part again that contributors object to.
@@ -66,15 +65,7 @@ impl Steward {
 
     /// Shows what would be sealed of each part, where that is not what was shown before, and fetches its values.
     pub(super) fn show_results(&mut self) {
-        let ledger = self.conductor.ledger();
-        let attempt = |part| ledger.current().and_then(|view| view.attempt(part)).unwrap_or_default();
-        let standing =
-            self.conductor.standing().map(|(part, digest, signed)| (part, (digest, attempt(part)), signed));
-        // A result of the next attempt is another one, even with the same digest: contributors compare it anew.
-        let new = standing.filter(|(part, said, _)| self.shown.get(part) != Some(said));
-        let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
-        for (part, said, signed) in new {
-            self.shown.insert(part, said);
+        for signed in self.board.new_results(&self.conductor) {
             // ROUND-30: contributors are waited for once the values are here, so that these are fetched at once.
             if let Ok(said) = signed.verify(self.ledger().run()) {
                 let author = said.author();
@@ -97,10 +88,8 @@ impl Steward {
 
     /// Says once who kept a round waiting.
     pub(super) fn tell_stalling(&mut self) {
-        let stalling: BTreeSet<_> = self.conductor.stalling().copied().collect();
-        for member in stalling.difference(&self.stalling).copied().collect::<Vec<_>>() {
+        for member in self.told.stalling(self.conductor.stalling().copied().collect()) {
             self.tell(Bulletin::Moved(member, "did not check the results in time"));
         }
-        self.stalling = stalling;
     }
 }

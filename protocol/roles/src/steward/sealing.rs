@@ -5,7 +5,8 @@ use muster_core::ids::Round;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::wire::Response;
 
-use super::{Bulletin, Steward, StewardEffect};
+use super::Steward;
+use super::interface::{Bulletin, StewardEffect};
 
 /// Refused records of a round's own in a row that mean a bug.
 const REFUSALS: u32 = 16;
@@ -45,8 +46,7 @@ impl Steward {
                 Response::refused(&reject.to_string())
             }
         };
-        if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
-            let question = self.waiting.swap_remove(index).1;
+        if let Some(question) = self.admission.answered(&name) {
             self.effects.push_back(StewardEffect::Answer(question, answer));
         }
     }
@@ -61,9 +61,8 @@ impl Steward {
             Body::Begin(_) => self.tell(Bulletin::Began),
             // A member that had read of a Reassign could not take in what was shown just before it.
             Body::Inputs(_) => {
-                self.shown.clear();
-                // Of the second attempt other aggregators lack other blocks.
-                self.asked.clear();
+                self.board.forget_results();
+                self.relays.inputs_sealed();
             }
             Body::Outcome(outcome) => self.over(outcome.round),
             Body::Silence(request) => {
@@ -109,10 +108,9 @@ impl Steward {
 
     /// A round is over.
     fn over(&mut self, round: Round) {
-        self.shown.clear();
-        self.relayed.clear();
+        self.board.forget_results();
+        self.relays.forget();
         self.deliveries.forget();
-        self.asked.clear();
         self.justice.forget(self.conductor.ledger());
         self.forget_exhibits();
         let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));
