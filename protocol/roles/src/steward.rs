@@ -28,12 +28,12 @@ mod results;
 mod sealing;
 mod told;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::Evidence;
@@ -46,7 +46,9 @@ use muster_core::state::StateRoots;
 use admission::Admission;
 use board::Board;
 use deliveries::Deliveries;
+use exhibits::Exhibits;
 use justice::Justice;
+use past::Past;
 use presence::{Move, Presence};
 use relays::Relays;
 use told::Told;
@@ -64,6 +66,8 @@ pub struct Steward {
     admission: Admission,
     board: Board,
     justice: Justice,
+    exhibits: Exhibits,
+    past: Past,
     presence: Presence,
     deliveries: Deliveries,
     relays: Relays,
@@ -77,8 +81,6 @@ pub struct Steward {
     applying: bool,
     /// Refused records of a round's own in a row.
     refusals: u32,
-    /// States that a Rewind can go back to.
-    states: BTreeSet<Digest>,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
     closed_at: Option<u64>,
@@ -92,7 +94,9 @@ impl Steward {
             conductor: Conductor::new(ledger, 0),
             admission: Admission::default(),
             board: Board::default(),
-            justice: Justice::new(bans.iter().map(|(ban, _)| ban.clone())),
+            justice: Justice::default(),
+            exhibits: Exhibits::default(),
+            past: Past::new(bans.iter().map(|(ban, _)| ban.clone()), states),
             presence: Presence::default(),
             deliveries: Deliveries::default(),
             relays: Relays::default(),
@@ -103,7 +107,6 @@ impl Steward {
             stirred: true,
             applying: false,
             refusals: 0,
-            states,
             stop_after: None,
             closed_at: None,
         };
@@ -125,7 +128,7 @@ impl Steward {
         self.replay(kept);
         self.examine_acquitted(bans);
         // Before the first Freeze: ROLLBACK-4 has pasts looked into again.
-        self.conductor.measuring(self.now, self.past_at_stake());
+        self.conductor.measuring(self.now, self.past.at_stake(self.conductor.ledger()));
         self.conductor.start();
     }
 
@@ -166,10 +169,10 @@ impl Steward {
             }
             StewardInput::Applied(applied, states) => {
                 self.applying = false;
-                self.states = states;
+                self.past.holds(states);
                 self.conductor.applied(self.now, applied);
             }
-            StewardInput::States(states) => self.states = states,
+            StewardInput::States(states) => self.past.holds(states),
             StewardInput::Heard(accusation, ruling) => self.judged(&accusation, *ruling),
             StewardInput::Inspected(accusation, judgement) => self.inspected(&accusation, *judgement),
             StewardInput::Exhibited(owed, kept) => self.exhibited(owed, kept),
@@ -211,6 +214,7 @@ impl Steward {
         let ledger = self.ledger();
         let due = self.conductor.poll_timeout().into_iter().chain(self.board.docket().timeout(ledger));
         let due = due.chain(self.presence.timeout()).chain(self.justice.timeout(ledger, self.now));
+        let due = due.chain(self.exhibits.timeout(self.now)).chain(self.past.timeout(ledger));
         // What is overdue waits for an event: as a timer it would have the driver spin.
         due.filter(|due| *due > self.now).min()
     }
@@ -242,7 +246,7 @@ impl Steward {
         let overdue = self.board.overdue(self.now, self.conductor.ledger());
         overdue.into_iter().for_each(|body| self.conductor.propose(body));
         self.pursue();
-        self.conductor.measuring(self.now, self.past_at_stake());
+        self.conductor.measuring(self.now, self.past.at_stake(self.conductor.ledger()));
         // AUDIT-26: after all that opens or closes cases in this turn; until it is said, the conductor opens no round.
         let oldest = self.board.docket().oldest_open(self.conductor.ledger());
         self.conductor.cases(self.now, oldest);

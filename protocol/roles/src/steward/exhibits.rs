@@ -5,16 +5,14 @@ mod counted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::audit::docket::Docket;
 use muster_core::bug::OrBug;
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
-use muster_core::messages::wire::Notice;
 
 use caution::{Caution, Lasting};
 pub use counted::{Counted, OwedPart, PartName};
-
-use super::{Bulletin, Steward, StewardEffect};
 
 /// Tries to fetch what is owed.
 const TRIES: u32 = 20;
@@ -32,6 +30,17 @@ pub enum Purpose {
     Lacking,
     /// Its author was convicted, and it counted: it stays for good.
     Convict,
+}
+
+/// A contribution that is fetched, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwedContribution {
+    /// The round that it was contributed to.
+    pub round: Round,
+    /// Its author.
+    pub member: MemberId,
+    /// What it is kept for.
+    pub purpose: Purpose,
 }
 
 /// How far the fetching is.
@@ -106,12 +115,6 @@ impl Exhibits {
         })
     }
 
-    /// Whether a verifier that lacks this contribution can have it from the steward.
-    pub(super) fn can_show(&self, round: Round, member: MemberId) -> bool {
-        let taken = self.taken.get(&(round, member));
-        matches!(taken, Some((Purpose::Lacking | Purpose::Convict, FetchStage::Kept)))
-    }
-
     /// Whether something that the run's end waits for is not there yet: in `exact` the values of parts stand for blocks.
     pub(super) fn are_open(&self, exact: bool) -> bool {
         let most = if exact { TRIES_AT_END } else { TRIES };
@@ -121,6 +124,165 @@ impl Exhibits {
             FetchStage::Kept | FetchStage::GivenUp => false,
         };
         self.taken.values().any(|(purpose, stage)| *purpose != Purpose::Suspect && open(stage))
+    }
+
+    /// When something is to be tried again.
+    pub(super) fn timeout(&self, now: u64) -> Option<u64> {
+        let failed = self.taken.values().filter_map(|(_, stage)| match stage {
+            FetchStage::Failed(_, after) => Some(*after),
+            _ => None,
+        });
+        failed.chain([self.again]).filter(|due| *due > now).min()
+    }
+
+    /// AUDIT-24: begins to fetch what counted of members that may be convicted, and what counted of convicts in the rounds
+    /// that are remembered; and contributions that verifiers lack (TOL-12).
+    pub(super) fn fetch(&mut self, now: u64, ledger: &Ledger, docket: &Docket) -> Vec<OwedContribution> {
+        let exact = ledger.manifest().profile.is_replayable();
+        let owed = self.owed(ledger, docket, exact);
+        let begun = self.start(now, owed);
+        for owed in begun.iter().filter(|owed| exact && owed.purpose == Purpose::Convict) {
+            self.await_blocks(*owed, counting(ledger, *owed));
+        }
+        begun
+    }
+
+    /// A contribution was fetched, or not. Returns whether an exhibit is lost with that.
+    pub(super) fn fetched(&mut self, now: u64, owed: OwedContribution, kept: bool) -> bool {
+        self.ended(now, owed, kept) && owed.purpose == Purpose::Convict
+    }
+
+    /// Whether a verifier that lacks this contribution can have it from the steward.
+    pub(super) fn can_show(&self, round: Round, member: MemberId) -> bool {
+        let taken = self.taken.get(&(round, member));
+        matches!(taken, Some((Purpose::Lacking | Purpose::Convict, FetchStage::Kept)))
+    }
+
+    /// The parts whose values are to be written now, in the rounds that are remembered: every part that a convict signed, since
+    /// it may be wrong and replay cannot reduce it again; and the parts that count what a convict contributed and nobody shows.
+    pub(super) fn write(&mut self, now: u64, ledger: &Ledger) -> Vec<OwedPart> {
+        // A disk that is full is asked again after a pause and not in every turn.
+        if now < self.again {
+            return Vec::new();
+        }
+        let mut owed = self.parts_to_keep(ledger, Round(u32::MAX));
+        // One write of each part at a time: turns come faster than a disk.
+        owed.retain(|(round, part, _)| self.writing.insert((*round, *part)));
+        owed
+    }
+
+    /// The parts whose values must be on the disk before this record: with it rounds are forgotten, or nothing is fetched any
+    /// more. So nothing of them is lost wherever this steward is interrupted.
+    pub(super) fn write_before(&mut self, ledger: &Ledger, docket: &Docket, body: &Body) -> Vec<OwedPart> {
+        let kept = ledger.manifest().retention.contributions;
+        let oldest = match body {
+            Body::Outcome(outcome) => Round(outcome.round.0.saturating_sub(kept)),
+            Body::Begin(_) => Round(ledger.next_round().0.saturating_sub(kept.saturating_add(1))),
+            // After the Close nothing is fetched any more.
+            Body::Close(_) => Round(u32::MAX),
+            _ => return Vec::new(),
+        };
+        self.owe_parts_of(oldest);
+        let mut owed = self.parts_to_keep(ledger, oldest);
+        // Audits that have lasted since the last Outcome.
+        owed.extend(self.cautious_parts(ledger, docket, oldest));
+        owed
+    }
+
+    /// These parts were to be kept, and the lost ones among them could not be: they are owed still.
+    pub(super) fn written(&mut self, now: u64, owed: Vec<OwedPart>, lost: Vec<OwedPart>) {
+        for (round, part, _) in owed {
+            self.writing.remove(&(round, part));
+            self.parts.insert((round, part));
+        }
+        for (round, part, _) in &lost {
+            self.parts.remove(&(*round, *part));
+            self.again = now + PAUSE;
+        }
+        self.owed_parts.extend(lost);
+    }
+
+    /// After an Outcome: the parts to drop. They were kept for audits that are over and have convicted nobody.
+    pub(super) fn drop_needless(&mut self, ledger: &Ledger, docket: &Docket) -> Vec<PartName> {
+        let lasting = Lasting::of(ledger, docket.open_cases(ledger));
+        let dropped = self.caution.drop_needless(ledger, &lasting, &self.parts);
+        dropped.iter().for_each(|name| _ = self.parts.remove(name));
+        dropped
+    }
+
+    /// After an Outcome: the parts of the round that the next Outcome makes forgotten, to be written while there is time.
+    pub(super) fn write_ahead(&mut self, ledger: &Ledger, docket: &Docket) -> Vec<OwedPart> {
+        let kept = ledger.manifest().retention.contributions.max(1);
+        // The first Outcomes make no round forgotten.
+        let next = ledger.next_round().0.checked_sub(kept).map(Round);
+        let parts = next.map_or_else(Vec::new, |next| self.cautious_parts(ledger, docket, next));
+        self.writing.extend(parts.iter().map(|(round, part, _)| (*round, *part)));
+        parts
+    }
+
+    /// Contributions to have, and why.
+    fn owed(&self, ledger: &Ledger, docket: &Docket, exact: bool) -> BTreeMap<(Round, MemberId), Purpose> {
+        let mut owed: BTreeMap<(Round, MemberId), Purpose> = BTreeMap::new();
+        let mut owe = |name, purpose: Purpose| {
+            let known = owed.entry(name).or_insert(purpose);
+            // The later purpose includes the earlier one: an exhibit also serves a verifier that lacks the
+            // contribution.
+            *known = (*known).max(purpose);
+        };
+        // With a tolerance whole contributions are kept once somebody is convicted; nothing is replayed (TOL-11).
+        for (round, member) in self.suspects.iter().filter(|_| exact) {
+            let view = ledger.round(*round);
+            if view.is_some_and(|view| view.slot_of(member).is_some_and(|slot| view.counted(slot))) {
+                owe((*round, *member), Purpose::Suspect);
+            }
+        }
+        docket.wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
+        for view in ledger.rounds() {
+            // AUDIT-24: only what counted. Otherwise a convict could keep back a part that counted nowhere, and no
+            // archive could be replayed.
+            for (_, commitment) in view.commitments().filter(|(slot, _)| view.counted(*slot)) {
+                if ledger.is_banned(&commitment.author) {
+                    owe((view.round(), commitment.author), Purpose::Convict);
+                }
+            }
+        }
+        owed
+    }
+
+    /// The parts of rounds up to this one that are to be kept by value, and are not kept yet.
+    fn parts_to_keep(&mut self, ledger: &Ledger, newest: Round) -> Vec<OwedPart> {
+        let mut owed = Vec::new();
+        for part in std::mem::take(&mut self.owed_parts) {
+            if part.0 <= newest { owed.push(part) } else { self.owed_parts.push(part) }
+        }
+        for view in ledger.rounds().filter(|view| view.round() <= newest) {
+            for (index, result) in view.results().into_iter().flatten().enumerate() {
+                let part = Part(index as u16);
+                // Nobody may have noticed that a part which a convict signed is wrong, and replay cannot reduce a wrong
+                // part again.
+                let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
+                let plan = view.parts().get(index).filter(|_| result.is_some() && convicted);
+                owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
+            }
+        }
+        owed.iter().for_each(|(round, part, _)| self.caution.keep(&(*round, *part)));
+        let mut named = BTreeSet::new();
+        owed.retain(|(round, part, _)| {
+            !self.parts.contains(&(*round, *part)) && named.insert((*round, *part))
+        });
+        owed
+    }
+
+    /// AUDIT-24: the parts of rounds up to this one that count members whose audits last: their bans may come later.
+    fn cautious_parts(&mut self, ledger: &Ledger, docket: &Docket, newest: Round) -> Vec<OwedPart> {
+        if !ledger.manifest().profile.is_replayable() {
+            return Vec::new();
+        }
+        let lasting = Lasting::of(ledger, docket.open_cases(ledger));
+        let Self { caution, parts, writing, .. } = self;
+        let kept = |name: &PartName| parts.contains(name) || writing.contains(name);
+        let views = ledger.rounds().filter(|view| view.round() <= newest);
+        views.flat_map(|view| caution.take(ledger, view, &lasting, &kept)).collect()
     }
 
     /// What is to be fetched now of what is owed, each of which is under way from now on.
@@ -136,15 +298,6 @@ impl Exhibits {
             start.push(OwedContribution { round: name.0, member: name.1, purpose });
         }
         start
-    }
-
-    /// When something is to be tried again.
-    pub(super) fn timeout(&self, now: u64) -> Option<u64> {
-        let failed = self.taken.values().filter_map(|(_, stage)| match stage {
-            FetchStage::Failed(_, after) => Some(*after),
-            _ => None,
-        });
-        failed.chain([self.again]).filter(|due| *due > now).min()
     }
 
     /// A convict's blocks are looked for: until they are here, these are the parts that count them.
@@ -187,198 +340,12 @@ impl Exhibits {
     }
 }
 
-/// A contribution that is fetched, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwedContribution {
-    /// The round that it was contributed to.
-    pub round: Round,
-    /// Its author.
-    pub member: MemberId,
-    /// What it is kept for.
-    pub purpose: Purpose,
-}
-
-impl Steward {
-    /// AUDIT-24: takes what counted of those who may be convicted, keeps what counted of convicts in all rounds that are
-    /// remembered, and has what verifiers lack (TOL-12).
-    pub(super) fn exhibit_wanted(&mut self) {
-        let ledger = self.conductor.ledger();
-        let exact = ledger.manifest().profile.is_replayable();
-        let mut owed: BTreeMap<(Round, MemberId), Purpose> = BTreeMap::new();
-        let mut owe = |name, purpose: Purpose| {
-            let known = owed.entry(name).or_insert(purpose);
-            // The later purpose includes the earlier one: an exhibit also serves a verifier that lacks the
-            // contribution.
-            *known = (*known).max(purpose);
-        };
-        // With a tolerance whole contributions are kept once somebody is convicted; nothing is replayed (TOL-11).
-        for (round, member) in self.justice.exhibits.suspects.iter().filter(|_| exact) {
-            let view = ledger.round(*round);
-            if view.is_some_and(|view| view.slot_of(member).is_some_and(|slot| view.counted(slot))) {
-                owe((*round, *member), Purpose::Suspect);
-            }
-        }
-        self.board.docket().wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
-        for view in ledger.rounds() {
-            // AUDIT-24: only what counted. Otherwise a convict could keep back a part that counted nowhere, and no
-            // archive could be replayed.
-            for (_, commitment) in view.commitments().filter(|(slot, _)| view.counted(*slot)) {
-                if ledger.is_banned(&commitment.author) {
-                    owe((view.round(), commitment.author), Purpose::Convict);
-                }
-            }
-        }
-        for owed in self.justice.exhibits.start(self.now, owed) {
-            if exact && owed.purpose == Purpose::Convict {
-                let parts = self.counting(owed);
-                self.justice.exhibits.await_blocks(owed, parts);
-            }
-            self.effects.push_back(StewardEffect::Exhibit(owed));
-        }
-    }
-
-    /// The parts that count a contribution and have a result.
-    fn counting(&self, owed: OwedContribution) -> PartBlocks {
-        let view = self.ledger().round(owed.round).or_bug("a round in which a convict counts");
-        let Some(view) = view else { return Vec::new() };
-        let parts = Counted::of(self.ledger(), view, &owed.member).parts.into_iter();
-        parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
-    }
-
-    /// Tells the verifiers that waited for a contribution that the steward has it now.
-    pub(super) fn show_obtained(&mut self) {
-        for (request, back) in self.board.obtained(self.conductor.ledger(), &self.justice.exhibits) {
-            self.effects.push_back(StewardEffect::Post(Notice::Obtained(request)));
-            back.into_iter().for_each(|body| self.conductor.propose(body));
-        }
-    }
-
-    /// Keeps the values of every part that a convict signed, in the rounds that are remembered: they may be wrong, and replay
-    /// cannot reduce what is wrong. So it is with what a convict contributed and nobody shows.
-    pub(super) fn exhibit_parts(&mut self) {
-        // A disk that is full is asked again after a pause and not in every turn.
-        if self.now < self.justice.exhibits.again {
-            return;
-        }
-        let mut owed = self.parts_to_keep(Round(u32::MAX));
-        // One write of each part at a time: turns come faster than a disk.
-        owed.retain(|(round, part, _)| self.justice.exhibits.writing.insert((*round, *part)));
-        if !owed.is_empty() {
-            self.effects.push_back(StewardEffect::KeepParts { parts: owed, at_once: false });
-        }
-    }
-
-    /// Before a record with which rounds are forgotten, or nothing is fetched any more: what of them is to be kept by value is
-    /// on the disk by then, so that nothing of it is lost wherever this steward is interrupted.
-    pub(super) fn exhibit_before(&mut self, body: &Body) {
-        let kept = self.ledger().manifest().retention.contributions;
-        let oldest = match body {
-            Body::Outcome(outcome) => Round(outcome.round.0.saturating_sub(kept)),
-            Body::Begin(_) => Round(self.ledger().next_round().0.saturating_sub(kept.saturating_add(1))),
-            // After the Close nothing is fetched any more.
-            Body::Close(_) => Round(u32::MAX),
-            _ => return,
-        };
-        self.justice.exhibits.owe_parts_of(oldest);
-        let mut owed = self.parts_to_keep(oldest);
-        // What an audit lasts of since the last Outcome.
-        owed.extend(self.cautious_parts(oldest));
-        if !owed.is_empty() {
-            self.effects.push_back(StewardEffect::KeepParts { parts: owed, at_once: true });
-        }
-    }
-
-    /// These were to be kept, and those among them could not be: they are owed still.
-    pub(super) fn parts_kept(&mut self, owed: Vec<OwedPart>, lost: Vec<OwedPart>) {
-        let now = self.now;
-        let exhibits = &mut self.justice.exhibits;
-        for (round, part, _) in owed {
-            exhibits.writing.remove(&(round, part));
-            exhibits.parts.insert((round, part));
-        }
-        for (round, part, _) in &lost {
-            exhibits.parts.remove(&(*round, *part));
-            exhibits.again = now + PAUSE;
-        }
-        exhibits.owed_parts.extend(lost);
-    }
-
-    /// The parts of rounds up to this one that are to be kept by value, and are not kept yet.
-    fn parts_to_keep(&mut self, newest: Round) -> Vec<OwedPart> {
-        let mut owed = Vec::new();
-        let exhibits = &mut self.justice.exhibits;
-        for part in std::mem::take(&mut exhibits.owed_parts) {
-            if part.0 <= newest { owed.push(part) } else { exhibits.owed_parts.push(part) }
-        }
-        let ledger = self.conductor.ledger();
-        for view in ledger.rounds().filter(|view| view.round() <= newest) {
-            for (index, result) in view.results().into_iter().flatten().enumerate() {
-                let part = Part(index as u16);
-                // What a convict signed may be wrong without anybody having noticed, and replay cannot reduce what is
-                // wrong.
-                let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
-                let plan = view.parts().get(index).filter(|_| result.is_some() && convicted);
-                owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
-            }
-        }
-        owed.iter().for_each(|(round, part, _)| self.justice.exhibits.caution.keep(&(*round, *part)));
-        let mut named = BTreeSet::new();
-        owed.retain(|(round, part, _)| {
-            !self.justice.exhibits.parts.contains(&(*round, *part)) && named.insert((*round, *part))
-        });
-        owed
-    }
-
-    /// AUDIT-24: the parts of rounds up to this one that count members of whom an audit lasts: their bans may come later.
-    fn cautious_parts(&mut self, newest: Round) -> Vec<OwedPart> {
-        let ledger = self.conductor.ledger();
-        if !ledger.manifest().profile.is_replayable() {
-            return Vec::new();
-        }
-        let lasting = Lasting::of(ledger, self.board.docket().open_cases(ledger));
-        let Exhibits { caution, parts, writing, .. } = &mut self.justice.exhibits;
-        let kept = |name: &PartName| parts.contains(name) || writing.contains(name);
-        let views = ledger.rounds().filter(|view| view.round() <= newest);
-        views.flat_map(|view| caution.take(ledger, view, &lasting, &kept)).collect()
-    }
-
-    /// After an Outcome: drops the parts that were kept for audits that are over and have convicted nobody, and keeps those of
-    /// the round that the next Outcome makes forgotten, while there is time.
-    pub(super) fn exhibit_cautiously(&mut self) {
-        let ledger = self.conductor.ledger();
-        let lasting = Lasting::of(ledger, self.board.docket().open_cases(ledger));
-        let exhibits = &mut self.justice.exhibits;
-        let dropped = exhibits.caution.drop_needless(ledger, &lasting, &exhibits.parts);
-        dropped.iter().for_each(|name| _ = exhibits.parts.remove(name));
-        if !dropped.is_empty() {
-            self.effects.push_back(StewardEffect::DropParts(dropped));
-        }
-        let kept = self.ledger().manifest().retention.contributions.max(1);
-        // The first Outcomes make no round forgotten.
-        let next = self.ledger().next_round().0.checked_sub(kept).map(Round);
-        let parts = next.map_or_else(Vec::new, |next| self.cautious_parts(next));
-        if !parts.is_empty() {
-            let names = parts.iter().map(|(round, part, _)| (*round, *part));
-            self.justice.exhibits.writing.extend(names);
-            self.effects.push_back(StewardEffect::KeepParts { parts, at_once: false });
-        }
-    }
-
-    /// A contribution was fetched, or not.
-    pub(super) fn exhibited(&mut self, owed: OwedContribution, kept: Result<(), String>) {
-        let lost = self.justice.exhibits.ended(self.now, owed, kept.is_ok());
-        if let (true, Err(why)) = (lost && owed.purpose == Purpose::Convict, kept) {
-            self.tell(Bulletin::Lost(owed.round, owed.member, why));
-        }
-    }
-
-    /// A round has ended.
-    pub(super) fn forget_exhibits(&mut self) {
-        for (round, member) in self.justice.exhibits.forget(self.conductor.ledger()) {
-            self.tell(Bulletin::Lost(round, member, "its round is forgotten".into()));
-        }
-        self.exhibit_cautiously();
-    }
+/// The parts that count a contribution and have a result.
+fn counting(ledger: &Ledger, owed: OwedContribution) -> PartBlocks {
+    let view = ledger.round(owed.round).or_bug("a round in which a convict counts");
+    let Some(view) = view else { return Vec::new() };
+    let parts = Counted::of(ledger, view, &owed.member).parts.into_iter();
+    parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
 }
 
 #[cfg(test)]

@@ -13,73 +13,44 @@ use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 
 use super::accusation::{Allegation, fetches};
-use super::exhibits::Exhibits;
+use super::exhibits::{OwedContribution, OwedPart};
 use super::hearing::{Matter, Ruling};
 use super::jury::{Conviction, Trial};
-use super::past::Retro;
+use super::past::{Consequences, PastRound};
 use super::queue::{Ground, Heard, PendingAccusation, Queue, is_anybodys};
 use super::{Bulletin, KeptContribution, Steward, StewardEffect};
 
-/// What is accused, open, owed.
+/// What is accused and open.
 #[derive(Default)]
 pub(super) struct Justice {
     pub(super) queue: Queue,
     /// Cases that jurors think about, by evidence.
     pub(super) trials: BTreeMap<Digest, Trial>,
-    pub(super) exhibits: Exhibits,
-    /// What follows from each conviction.
-    pub(super) retros: BTreeMap<MemberId, Retro>,
     /// When the time for the last audits was over.
     overdue: Option<u64>,
     closing: bool,
 }
 
 impl Justice {
-    /// After a restart: the past of these convicts is to be looked into again.
-    pub(super) fn new(bans: impl Iterator<Item = Ban>) -> Self {
-        let retros = bans.map(|ban| (ban.culprit, Retro::Waiting(ban, None))).collect();
-        Self { retros, ..Self::default() }
-    }
-
     /// Drops cases about forgotten rounds, which nobody can examine.
     pub(super) fn forget(&mut self, ledger: &Ledger) {
         self.queue.forget(&|round| ledger.round(round).is_some());
-    }
-
-    /// The state went back for this evidence; what was measured before is of another past.
-    pub(super) fn went_back(&mut self, evidence: &Digest) {
-        for retro in self.retros.values_mut() {
-            if matches!(retro, Retro::Beyond(ban, _) if ban.evidence == *evidence) {
-                *retro = Retro::Over;
-            }
-        }
-    }
-
-    /// Whether it has examined and kept whatever it must, however long that takes.
-    fn owes_nothing(&self, exact: bool) -> bool {
-        !(self.queue.owes_hearings() || exact && self.exhibits.are_open(exact))
     }
 
     /// When something that waits is to be looked at again.
     pub(super) fn timeout(&self, ledger: &Ledger, now: u64) -> impl Iterator<Item = u64> {
         let patience = u64::from(ledger.manifest().timers.final_audit);
         let end = self.overdue.map(|since| since + patience);
-        let audit = u64::from(ledger.manifest().timers.audit);
-        let shown = self.retros.values().filter_map(move |retro| match retro {
-            Retro::Waiting(_, since) => since.map(|since| since.saturating_add(audit)),
-            Retro::Measuring(_) | Retro::Beyond(..) | Retro::Over => None,
-        });
-        let end = end.into_iter().chain(shown).min();
-        [self.queue.timeout(now), self.exhibits.timeout(now), end].into_iter().flatten()
+        self.queue.timeout(now).into_iter().chain(end)
     }
 
-    /// Whether nothing is examined or fetched.
-    fn at_rest(&self, exact: bool) -> bool {
-        let past = self.retros.values().any(Retro::is_open) || !self.trials.is_empty();
-        !past && self.queue.is_at_rest() && !self.exhibits.are_open(exact)
+    /// Whether nothing is examined.
+    fn at_rest(&self) -> bool {
+        self.trials.is_empty() && self.queue.is_at_rest()
     }
 }
 
@@ -126,7 +97,7 @@ impl Steward {
         self.justice.queue.accuse(accusation, fetches, own)?;
         // AUDIT-24: what the author contributed is fetched while its keepers still have it.
         if of_leaves {
-            self.justice.exhibits.suspect(round, subject);
+            self.exhibits.suspect(round, subject);
         }
         Ok(())
     }
@@ -146,9 +117,9 @@ impl Steward {
         self.take_charges();
         self.examine_next();
         self.settle_trials();
-        self.exhibit_wanted();
+        self.fetch_exhibits();
         self.show_obtained();
-        self.exhibit_parts();
+        self.write_exhibits();
         self.pursue_past();
         self.close_when_settled();
     }
@@ -277,7 +248,7 @@ impl Steward {
             return;
         };
         let fetches = fetches(ledger, &evidence, &claim);
-        self.justice.exhibits.suspect(claim.round, claim.subject);
+        self.exhibits.suspect(claim.round, claim.subject);
         let digest = evidence.digest();
         let accusation = Allegation { evidence, digest, accuser, claim, owed: true, tries: 0 };
         self.justice.queue.owe(&accusation, fetches);
@@ -301,6 +272,86 @@ impl Steward {
         Some(others.map(|other| Evidence::Aggregation(evidence(other))).collect())
     }
 
+    /// After a restart: who passed by a false verdict may not have been examined yet (DUTY-10).
+    pub(super) fn examine_acquitted(&mut self, bans: &[(Ban, Option<Evidence>)]) {
+        for (ban, evidence) in bans {
+            let run = self.ledger().run();
+            let of_member = evidence.as_ref().and_then(|evidence| evidence.against_the_acquitted(run));
+            of_member.into_iter().for_each(|evidence| self.owe_hearing(ban.accuser, evidence));
+        }
+    }
+
+    fn fetch_exhibits(&mut self) {
+        let ledger = self.conductor.ledger();
+        let owed = self.exhibits.fetch(self.now, ledger, self.board.docket());
+        self.effects.extend(owed.into_iter().map(StewardEffect::Exhibit));
+    }
+
+    /// Tells the verifiers that waited for a contribution that the steward has it now.
+    fn show_obtained(&mut self) {
+        for (request, back) in self.board.obtained(self.conductor.ledger(), &self.exhibits) {
+            self.effects.push_back(StewardEffect::Post(Notice::Obtained(request)));
+            back.into_iter().for_each(|body| self.conductor.propose(body));
+        }
+    }
+
+    fn write_exhibits(&mut self) {
+        let parts = self.exhibits.write(self.now, self.conductor.ledger());
+        if !parts.is_empty() {
+            self.effects.push_back(StewardEffect::KeepParts { parts, at_once: false });
+        }
+    }
+
+    /// A contribution was fetched, or why not.
+    pub(super) fn exhibited(&mut self, owed: OwedContribution, kept: Result<(), String>) {
+        let lost = self.exhibits.fetched(self.now, owed, kept.is_ok());
+        if let (true, Err(why)) = (lost, kept) {
+            self.tell(Bulletin::Lost(owed.round, owed.member, why));
+        }
+    }
+
+    /// These parts were to be kept by value, and the lost ones among them could not be.
+    pub(super) fn parts_kept(&mut self, owed: Vec<OwedPart>, lost: Vec<OwedPart>) {
+        self.exhibits.written(self.now, owed, lost);
+    }
+
+    /// A round has ended.
+    pub(super) fn forget_exhibits(&mut self) {
+        for (round, member) in self.exhibits.forget(self.conductor.ledger()) {
+            self.tell(Bulletin::Lost(round, member, "its round is forgotten".into()));
+        }
+        let (ledger, docket) = (self.conductor.ledger(), self.board.docket());
+        let dropped = self.exhibits.drop_needless(ledger, docket);
+        let parts = self.exhibits.write_ahead(ledger, docket);
+        if !dropped.is_empty() {
+            self.effects.push_back(StewardEffect::DropParts(dropped));
+        }
+        if !parts.is_empty() {
+            self.effects.push_back(StewardEffect::KeepParts { parts, at_once: false });
+        }
+    }
+
+    fn pursue_past(&mut self) {
+        let Consequences { measure, out_of_reach, rewind } =
+            self.past.pursue(self.conductor.ledger(), self.now, &self.exhibits);
+        self.effects.extend(measure.into_iter().map(StewardEffect::Measure));
+        for culprit in out_of_reach {
+            self.tell(Bulletin::OutOfReach(culprit));
+        }
+        if let Some(rewind) = rewind {
+            self.conductor.propose(Body::Rewind(rewind));
+        }
+    }
+
+    /// The past of a convict was measured.
+    pub(super) fn measured(&mut self, culprit: MemberId, past: Vec<PastRound>) {
+        past.iter().flat_map(|past| &past.wrong).for_each(|evidence| self.examine_second(evidence));
+        self.past.measured(self.conductor.ledger(), culprit, &past);
+        if !past.is_empty() {
+            self.tell(Bulletin::Past(culprit, past));
+        }
+    }
+
     /// AUDIT-26: the run ends when no case is open.
     fn close_when_settled(&mut self) {
         let ledger = self.conductor.ledger();
@@ -316,9 +367,10 @@ impl Steward {
         let since = overdue.then(|| *self.justice.overdue.get_or_insert(now));
         // Others may always have something more to say, and jurors nothing at all: these have as long again.
         let over = if since.is_some_and(|since| now >= since + patience) {
-            self.justice.owes_nothing(exact)
+            !(self.justice.queue.owes_hearings() || exact && self.exhibits.are_open(exact))
         } else {
-            self.justice.at_rest(exact) && (overdue || self.is_judged())
+            let rest = self.justice.at_rest() && !self.past.is_open() && !self.exhibits.are_open(exact);
+            rest && (overdue || self.is_judged())
         };
         if over {
             self.justice.closing = true;

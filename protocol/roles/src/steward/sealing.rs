@@ -20,7 +20,11 @@ impl Steward {
             ban.effective = self.ledger().first_round_without();
         }
         // AUDIT-24: effects are performed in order, so the values are on the disk before the record that forgets them.
-        self.exhibit_before(&body);
+        let ledger = self.conductor.ledger();
+        let parts = self.exhibits.write_before(ledger, self.board.docket(), &body);
+        if !parts.is_empty() {
+            self.effects.push_back(StewardEffect::KeepParts { parts, at_once: true });
+        }
         let (name, of_round) = (encode(&body), is_of_round(&body));
         let record = self.ledger().record(body);
         let signed = self.identity.sign(self.ledger().run(), &record);
@@ -68,14 +72,14 @@ impl Steward {
             Body::Silence(request) => {
                 if let Ok(request) = request.verify(self.ledger().run()) {
                     // AUDIT-24: by the time of a ban its round may be forgotten and the keepers gone.
-                    self.justice.exhibits.suspect(request.round, request.target);
+                    self.exhibits.suspect(request.round, request.target);
                     self.tell(Bulletin::Moved(request.target, "did not answer an audit"));
                 }
             }
             Body::Ban(ban) => {
-                self.justice.exhibits.banned(&ban.culprit);
+                self.exhibits.banned(&ban.culprit);
                 self.tell(Bulletin::Banned(ban.clone()));
-                self.examine_past(ban);
+                self.past.convicted(ban);
             }
             Body::Idle(idle) => self.tell(Bulletin::Idle(idle.clone())),
             Body::Late(_) => {
@@ -99,7 +103,7 @@ impl Steward {
                 let round = self.ledger().next_round();
                 // Before anything of the next round: its Begin names the state that the Rewind has made the newest.
                 self.effects.push_back(StewardEffect::GoBack(Box::new(rewind.clone())));
-                self.justice.went_back(&rewind.evidence);
+                self.past.went_back(&rewind.evidence);
                 self.tell(Bulletin::WentBack(rewind.clone(), round));
             }
             Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
