@@ -16,12 +16,12 @@ pub mod past;
 
 mod admission;
 mod board;
+mod closing;
+mod court;
 mod deliveries;
 mod interface;
-mod jury;
 mod justice;
 mod presence;
-mod queue;
 mod relays;
 mod requests;
 mod results;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::MemberId;
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::Evidence;
@@ -45,9 +45,10 @@ use muster_core::state::StateRoots;
 
 use admission::Admission;
 use board::Board;
+use closing::Closing;
+use court::Court;
 use deliveries::Deliveries;
 use exhibits::Exhibits;
-use justice::Justice;
 use past::Past;
 use presence::{Move, Presence};
 use relays::Relays;
@@ -57,20 +58,18 @@ pub use interface::{
     Bulletin, HostingEnd, KeptContribution, Question, StewardEffect, StewardInput, StewardSetup,
 };
 
-/// How long a closed run is still served to those who are connected, members and observers.
-const FAREWELL: u64 = 15_000;
-
-/// The steward's machine.
+/// The steward's machine: its rooms, each with a state of its own, and the order in which they act.
 pub struct Steward {
     conductor: Conductor,
     admission: Admission,
     board: Board,
-    justice: Justice,
+    court: Court,
     exhibits: Exhibits,
     past: Past,
     presence: Presence,
     deliveries: Deliveries,
     relays: Relays,
+    closing: Closing,
     told: Told,
     identity: Arc<Identity>,
     effects: VecDeque<StewardEffect>,
@@ -81,9 +80,6 @@ pub struct Steward {
     applying: bool,
     /// Refused records of a round's own in a row.
     refusals: u32,
-    /// Interrupted while this round was next.
-    stop_after: Option<Round>,
-    closed_at: Option<u64>,
 }
 
 impl Steward {
@@ -94,12 +90,13 @@ impl Steward {
             conductor: Conductor::new(ledger, 0),
             admission: Admission::default(),
             board: Board::default(),
-            justice: Justice::default(),
+            court: Court::default(),
             exhibits: Exhibits::default(),
             past: Past::new(bans.iter().map(|(ban, _)| ban.clone()), states),
             presence: Presence::default(),
             deliveries: Deliveries::default(),
             relays: Relays::default(),
+            closing: Closing::default(),
             told: Told::default(),
             identity,
             effects: VecDeque::new(),
@@ -107,8 +104,6 @@ impl Steward {
             stirred: true,
             applying: false,
             refusals: 0,
-            stop_after: None,
-            closed_at: None,
         };
         steward.begin(&roots, &bans, kept);
         steward
@@ -173,7 +168,7 @@ impl Steward {
                 self.conductor.applied(self.now, applied);
             }
             StewardInput::States(states) => self.past.holds(states),
-            StewardInput::Heard(accusation, ruling) => self.judged(&accusation, *ruling),
+            StewardInput::Heard(accusation, ruling) => self.heard(&accusation, *ruling),
             StewardInput::Inspected(accusation, judgement) => self.inspected(&accusation, *judgement),
             StewardInput::Exhibited(owed, kept) => self.exhibited(owed, kept),
             StewardInput::PartsKept(owed, lost) => self.parts_kept(owed, lost),
@@ -183,7 +178,7 @@ impl Steward {
                 let _ = self.accuse(self.identity.id(), *evidence);
             }
             StewardInput::Interrupt => {
-                self.stop_after = Some(self.ledger().next_round());
+                self.closing.interrupt(self.conductor.ledger().next_round());
                 self.tell(Bulletin::Stopping);
             }
             StewardInput::Resumed => self.resume(),
@@ -212,9 +207,10 @@ impl Steward {
     /// When something follows from the time alone.
     pub fn poll_timeout(&self) -> Option<u64> {
         let ledger = self.ledger();
+        let court = self.court.timeout(self.now).into_iter().chain(self.exhibits.timeout(self.now));
         let due = self.conductor.poll_timeout().into_iter().chain(self.board.docket().timeout(ledger));
-        let due = due.chain(self.presence.timeout()).chain(self.justice.timeout(ledger, self.now));
-        let due = due.chain(self.exhibits.timeout(self.now)).chain(self.past.timeout(ledger));
+        let due = due.chain(self.presence.timeout()).chain(court);
+        let due = due.chain(self.past.timeout(ledger)).chain(self.closing.timeout(ledger));
         // What is overdue waits for an event: as a timer it would have the driver spin.
         due.filter(|due| *due > self.now).min()
     }
@@ -222,13 +218,12 @@ impl Steward {
     /// How it ended, if it has; `deserted` says whether nobody has a connection.
     pub fn ending(&self, now: u64, deserted: bool) -> Option<HostingEnd> {
         if self.ledger().stage() == Stage::Closed {
-            let since = self.closed_at.unwrap_or(0);
-            return (deserted || now >= since + FAREWELL).then_some(HostingEnd::Closed);
+            return (deserted || self.closing.has_said_farewell(now)).then_some(HostingEnd::Closed);
         }
         // Between two rounds nobody has work under way that a stop would throw away.
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
-        let round = self.stop_after?;
+        let round = self.closing.stop_after()?;
         // A round that is held back before its Freeze loses nothing: what has a receipt is taken again.
         let held = self.conductor.paused_until().is_some() || self.conductor.awaits().is_some();
         let over = !under_way || held || self.ledger().next_round() > round;

@@ -325,7 +325,8 @@ impl Steward {
                 return Ok(Disposition::Sealed(Box::new(Body::Ready(signed.clone()))));
             }
             Notice::Opinion(signed) => {
-                self.opinion(signed)?;
+                // The next turn settles what follows.
+                self.court.opinion(self.conductor.ledger(), signed)?;
                 self.effects.push_back(StewardEffect::Post(notice));
             }
             // A false Charge would have jurors recompute for nothing; a false Obtained would end a silence.

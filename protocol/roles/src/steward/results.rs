@@ -26,7 +26,7 @@ impl Steward {
                 self.conductor.inspected(self.now, said.part, &said.author(), false);
             });
         };
-        let matter = self.matter(&accusation);
+        let matter = self.court.matter(self.ledger(), &accusation);
         self.effects.push_back(StewardEffect::Inspect(Box::new(accusation), Box::new(matter)));
     }
 
@@ -56,7 +56,8 @@ impl Steward {
         let right = matches!(judgement, Judgement::NotGuilty(_));
         match judgement {
             Judgement::Guilty { .. } => {
-                self.decided(accusation, Ruling::plain(accusation.evidence.clone(), judgement));
+                let ruling = Ruling::plain(accusation.evidence.clone(), judgement);
+                self.in_court(|court, facts| court.rule(facts, accusation, ruling));
             }
             other => self.tell(Bulletin::Inspected(PartResult::clone(&result), right, other)),
         }

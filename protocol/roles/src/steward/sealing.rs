@@ -97,7 +97,7 @@ impl Steward {
             Body::Close(root) => {
                 self.effects.push_back(StewardEffect::Archive);
                 self.tell(Bulletin::Closed(*root));
-                self.closed_at = Some(self.now);
+                self.closing.closed(self.now);
             }
             Body::Rewind(rewind) => {
                 let round = self.ledger().next_round();
@@ -115,7 +115,7 @@ impl Steward {
         self.board.forget_results();
         self.relays.forget();
         self.deliveries.forget();
-        self.justice.forget(self.conductor.ledger());
+        self.court.forget(self.conductor.ledger());
         self.forget_exhibits();
         let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));
         self.tell(Bulletin::Ended(round, pause));

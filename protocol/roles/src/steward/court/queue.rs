@@ -9,8 +9,8 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::messages::evidence::Evidence;
 
-use super::accusation::Allegation;
 use crate::setback::Setback;
+use crate::steward::accusation::Allegation;
 
 /// Accusations that members have brought and that wait at most.
 const WAITING: usize = 256;
