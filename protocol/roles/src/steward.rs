@@ -1,13 +1,17 @@
-//! The steward: admits members, freezes rounds, has results applied and seals outcomes, examines what is found wrong, and
-//! says what everybody sees on its board.
+//! The steward: it admits members, freezes rounds, has results applied, seals outcomes, examines accusations,
+//! and keeps the public board.
 //!
-//! The machine decides; whoever drives it writes, fetches, computes and speaks. A [`StewardEffect`] is performed before
-//! the next one is asked for, so that what was promised is on the disk before the promise is out, and each record
-//! before whatever follows from it.
+//! The machine decides; its driver writes, fetches, computes and speaks. The driver performs a
+//! [`StewardEffect`] before it asks for the next one. So a promise is on the disk before it is given, and a
+//! record before anything that follows from it.
 //!
-//! The way of a verdict to a ban: `requests` takes it in, `justice` has it wait in the `queue` and be examined,
-//! [`hearing`] says who is wrong, `justice` proposes the ban or asks a `jury`, and here it is sealed. [`exhibits`] and
-//! [`past`] are what follows from it.
+//! The machine is made of rooms. Each has private fields and changes nothing but itself. This file says in
+//! which order they act. `requests` takes in what members say, and `sealing` makes records of proposals.
+//!
+//! The way of a verdict to a ban: the `board` takes the verdict. The `court` lets it wait, has it examined as
+//! [`hearing`] says, and orders the ban, if need be after a trial before jurors. `justice` proposes the ban,
+//! and `sealing` seals it. Then [`exhibits`] keeps what replay needs of the convict, and [`past`] looks into
+//! what it did before.
 
 pub mod accusation;
 pub mod exhibits;
@@ -174,7 +178,7 @@ impl Steward {
             StewardInput::PartsKept(owed, lost) => self.parts_kept(owed, lost),
             StewardInput::Measured(member, past) => self.measured(member, past),
             StewardInput::Proved(evidence) => {
-                // One that is refused is no news.
+                // A refused accusation is no news.
                 let _ = self.accuse(self.identity.id(), *evidence);
             }
             StewardInput::Interrupt => {
@@ -186,8 +190,8 @@ impl Steward {
         }
     }
 
-    /// What is to be done next. Only one thing is decided at a time: whoever performs effects has the ledger before it that
-    /// they are of.
+    /// The next effect. The machine decides one thing at a time: an effect is performed while the ledger is
+    /// the one by which it was decided.
     pub fn poll_effect(&mut self) -> Option<StewardEffect> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
@@ -230,9 +234,9 @@ impl Steward {
         (over || self.is_deserted()).then_some(HostingEnd::Stopped)
     }
 
-    /// What follows from the time and from who is there.
+    /// Does what follows from the time and from the members that are present.
     fn turn(&mut self) {
-        // Who is gone is known before the conductor looks for whom to wait.
+        // Absences come first: the conductor then decides for whom to wait.
         self.attend();
         // AUDIT-27: by what the board shows now, before a Freeze may be sealed.
         self.conductor.late(self.board.docket().late(self.conductor.ledger()));
@@ -242,25 +246,27 @@ impl Steward {
         overdue.into_iter().for_each(|body| self.conductor.propose(body));
         self.pursue();
         self.conductor.measuring(self.now, self.past.at_stake(self.conductor.ledger()));
-        // AUDIT-26: after all that opens or closes cases in this turn; until it is said, the conductor opens no round.
+        // AUDIT-26: after everything that opens or closes cases in this turn. Until then the conductor opens
+        // no round.
         let oldest = self.board.docket().oldest_open(self.conductor.ledger());
         self.conductor.cases(self.now, oldest);
         self.tell_held();
         self.tell_awaited();
     }
 
-    /// Members have not found the way back yet: without this, a restart would cost them the round.
+    /// Counts all members as present for a while: they have not found the way back yet, and a restart would
+    /// cost them the round.
     fn expect_members(&mut self) {
         let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
         for member in members {
-            // Counted as live at once and given time: a restart must not make everybody fail the round (LEDGER-20).
+            // LEDGER-20: a restart must not make everybody fail the round.
             self.conductor.live(self.now, member, true);
             self.presence.expect(self.now, member);
         }
     }
 
-    /// ROUND-38: as after a restart, with everything still in memory. Connections may be gone, and no phase may end for what
-    /// nobody could hear.
+    /// ROUND-38: goes on as after a restart, with everything still in memory. Connections may be gone, and no
+    /// phase may end for something that nobody could hear.
     fn resume(&mut self) {
         self.conductor.resume(self.now);
         self.board.resume(self.now);
@@ -291,14 +297,14 @@ impl Steward {
         }
     }
 
-    /// Says once a round for what the next one waits.
+    /// Says once a round which audit the next round waits for.
     fn tell_held(&mut self) {
         let ledger = self.conductor.ledger();
         let round = ledger.next_round();
         if !self.conductor.is_held() || self.told.has_held(round) {
             return;
         }
-        // Before a Freeze only those that are late are waited for.
+        // Before a Freeze only late members are waited for.
         let late = match ledger.stage() {
             Stage::Computing => Some(self.board.docket().late(ledger)),
             _ => None,
@@ -326,7 +332,8 @@ impl Steward {
         }
     }
 
-    /// Whether nobody is left who could end the round: without a single commitment no Freeze is sealed (ROUND-1).
+    /// Whether nobody is left who could end the round: without a single commitment no Freeze is sealed
+    /// (ROUND-1).
     fn is_deserted(&self) -> bool {
         let seats = self.ledger().current().map(RoundView::seats).unwrap_or_default();
         !self.applying && !seats.iter().any(|seat| self.conductor.is_live(&seat.member))

@@ -71,8 +71,8 @@ impl Board {
         self.docket.dismiss(round, target, verifier);
     }
 
-    /// Audits that go on because the steward now has a contribution which their verifiers lacked (TOL-12); with the records that
-    /// end a silence.
+    /// Audits that go on because the steward now has a contribution which their verifiers lacked (TOL-12);
+    /// with the records that end a silence.
     pub(super) fn obtained(&mut self, ledger: &Ledger, exhibits: &Exhibits) -> Vec<(Digest, Option<Body>)> {
         let wanted = self.docket.wanted().into_iter();
         let here = wanted.filter(|(round, member)| exhibits.can_show(*round, *member)).collect::<Vec<_>>();
@@ -88,7 +88,8 @@ impl Board {
             conductor.standing().map(|(part, digest, signed)| (part, (digest, attempt(part)), signed));
         let mut new = Vec::new();
         for (part, said, signed) in standing {
-            // A result of the next attempt is another one, even with the same digest: contributors compare it anew.
+            // A result of the next attempt is another one, even with the same digest: contributors compare it
+            // anew.
             if self.shown.insert(part, said) != Some(said) {
                 new.push(signed.clone());
             }

@@ -40,8 +40,8 @@ impl Closing {
         self.proposed = true;
     }
 
-    /// Whether the time for the last audits has been `overdue` for as long as `final_audit`. Counted from the first turn that
-    /// sees it: otherwise each turn would begin the wait anew.
+    /// Whether the time for the last audits has been `overdue` for as long as `final_audit`. Counted from the
+    /// first turn that sees it: otherwise each turn would begin the wait anew.
     pub(super) fn is_out_of_patience(&mut self, now: u64, ledger: &Ledger, overdue: bool) -> bool {
         overdue && now >= *self.overdue.get_or_insert(now) + patience(ledger)
     }
@@ -66,8 +66,8 @@ fn patience(ledger: &Ledger) -> u64 {
     ledger.manifest().timers.final_audit.into()
 }
 
-/// Whether every contribution of the last rounds was judged that counted, or whose author was late (AUDIT-27). A member that
-/// lets its audits wait at the end has reason to, and its work counted before.
+/// Whether every contribution of the last rounds was judged that counted, or whose author was late
+/// (AUDIT-27). A member that lets its audits wait at the end has reason to, and its work counted before.
 pub(super) fn is_judged(ledger: &Ledger, docket: &Docket) -> bool {
     let last = ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed());
     let mut counted = last.flat_map(|view| {

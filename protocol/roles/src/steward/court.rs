@@ -1,16 +1,18 @@
-//! The court: it takes accusations, has them examined one after the other, and convicts, charges before jurors, or dismisses.
+//! The court: it takes accusations, has them examined one after the other, and convicts, charges before
+//! jurors, or dismisses.
 //!
 //! The way of an accusation to a ban, in order:
 //!
-//! 1. [`Court::accuse`] takes the evidence that a member brings, [`Court::advance`] the findings on the board. Both wait in the
-//!    [`Queue`].
+//! 1. [`Court::accuse`] takes the evidence that a member brings, [`Court::advance`] the findings on the
+//!    board. Both wait in the [`Queue`].
 //! 2. [`Court::advance`] orders the next examinations ([`Order::Hear`]).
-//! 3. [`Court::heard`] takes the ruling. It orders the ban, or dismisses the accusation. Where one machine's finding bans
-//!    nobody, it opens a trial ([`Order::Charge`]).
+//! 3. [`Court::heard`] takes the ruling. It orders the ban, or dismisses the accusation. Where one machine's
+//!    finding bans nobody, it opens a trial ([`Order::Charge`]).
 //! 4. [`Court::opinion`] takes what a juror says. [`Court::advance`] counts the opinions and orders the ban.
 //! 5. [`Order::Ban`] becomes a record (`sealing.rs`).
 //!
-//! The court changes nothing but itself. It looks at the [`Facts`], and whoever owns it carries out its orders.
+//! The court changes nothing but itself. It looks at the [`Facts`], and whoever owns it carries out its
+//! orders.
 
 mod grounds;
 mod jury;
@@ -42,9 +44,11 @@ use super::interface::KeptContribution;
 pub(super) enum Order {
     /// Examine this accusation, and say [`Court::heard`].
     Hear(Box<Allegation>, Box<Matter>),
-    /// AUDIT-24: the author of this contribution may be convicted; take what counted while its keepers still have it.
+    /// AUDIT-24: the author of this contribution may be convicted; take what counted while its keepers still
+    /// have it.
     Suspect(Round, MemberId),
-    /// Keep the evidence of a conviction for good, and the integers of the contribution where they were at hand.
+    /// Keep the evidence of a conviction for good, and the integers of the contribution where they were at
+    /// hand.
     KeepEvidence(Box<Evidence>, Option<KeptContribution>),
     /// Ask the jurors of this case for their opinions (DUTY-11).
     Charge(Box<Evidence>),
@@ -179,8 +183,8 @@ impl Court {
         self.trials.opinion(ledger, signed)
     }
 
-    /// AUDIT-23: two members may have signed the same wrong part. The conviction of one has the other examined by the same
-    /// records, so that agreeing on a lie is no safer than telling it alone.
+    /// AUDIT-23: two members may have signed the same wrong part. The conviction of one has the other
+    /// examined by the same records, so that agreeing on a lie is no safer than telling it alone.
     pub(super) fn examine_second(&mut self, facts: &Facts<'_>, evidence: &Evidence) {
         for evidence in of_other_signers(facts.ledger, evidence).into_iter().flatten() {
             // A refused accusation cannot be examined, or enough of the same wait already.
@@ -313,8 +317,8 @@ impl Court {
     }
 }
 
-/// The same evidence against the other signers of the same part. None where the evidence is about no part, or the round is
-/// forgotten, so that nobody can be examined for it.
+/// The same evidence against the other signers of the same part. None where the evidence is about no part, or
+/// the round is forgotten, so that nobody can be examined for it.
 fn of_other_signers(ledger: &Ledger, evidence: &Evidence) -> Option<Vec<Evidence>> {
     let Evidence::Aggregation(part) = evidence else { return None };
     let result = part.result.verify(ledger.run()).or_bug("a result that was judged")?;

@@ -1,4 +1,5 @@
-//! Deliveries of the open round: bounded before their receipts are checked, checked beside the round, then promised.
+//! Deliveries of the open round: bounded before their receipts are checked, checked beside the round, then
+//! promised.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,8 @@ use muster_core::sign::Signed;
 
 use super::interface::Question;
 
-/// Deliveries of one member that are checked in one round at most: a restarted node may have more receipts than before.
+/// Deliveries of one member that are checked in one round at most: a restarted node may have more receipts
+/// than before.
 const DELIVERIES: usize = 8;
 
 /// What members have said of their deliveries in the open round.

@@ -1,4 +1,5 @@
-//! Exhibits: what replay needs of a convict and nobody can recompute, taken while somebody still has it.
+//! Exhibits: contributions and parts of convicts that replay needs and nobody can recompute, taken while
+//! somebody still has them.
 
 mod caution;
 mod counted;
@@ -14,21 +15,21 @@ use muster_core::messages::record::Body;
 use caution::{Caution, Lasting};
 pub use counted::{Counted, OwedPart, PartName};
 
-/// Tries to fetch what is owed.
+/// Tries to fetch an owed contribution.
 const TRIES: u32 = 20;
-/// Those that the run's end waits for where values stand for blocks.
+/// Tries that the run's end waits for where values stand for blocks.
 const TRIES_AT_END: u32 = 3;
-/// Milliseconds between two of them.
+/// Milliseconds between two tries.
 const PAUSE: u64 = 2_000;
 
 /// Why a contribution is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Its author may be convicted: the blocks that counted stay here until their round is forgotten.
+    /// Its author may be convicted: the blocks that counted stay until their round is forgotten.
     Suspect,
-    /// A verifier could not have it (TOL-12): it stays here until its round is forgotten.
+    /// A verifier lacks the contribution (TOL-12): it stays until its round is forgotten.
     Lacking,
-    /// Its author was convicted, and it counted: it stays for good.
+    /// Its author was convicted, and the contribution counted: it stays for good.
     Convict,
 }
 
@@ -43,11 +44,11 @@ pub struct OwedContribution {
     pub purpose: Purpose,
 }
 
-/// How far the fetching is.
+/// How far a fetch is; the tries so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FetchStage {
     Fetching(u32),
-    /// To be tried again.
+    /// Tried again from this time on.
     Failed(u32, u64),
     Kept,
     GivenUp,
@@ -56,38 +57,40 @@ enum FetchStage {
 /// Parts of a round, and the blocks of each.
 type PartBlocks = Vec<(Part, Vec<Block>)>;
 
-/// What is fetched of whom, and what is there.
+/// Contributions and parts that are fetched and kept.
 #[derive(Default)]
 pub(super) struct Exhibits {
     taken: BTreeMap<(Round, MemberId), (Purpose, FetchStage)>,
     /// Contributions whose authors may be convicted.
     suspects: BTreeSet<(Round, MemberId)>,
-    /// Convicts' parts that are kept, and those that are being written.
+    /// Parts that are kept by value.
     parts: BTreeSet<PartName>,
+    /// Parts that are being written.
     writing: BTreeSet<PartName>,
-    /// Those of them that are kept only as long as audits last.
+    /// Parts among them that are kept only as long as audits last.
     caution: Caution,
-    /// When what the disk did not take is written again.
+    /// When parts that the disk did not take are written again.
     again: u64,
-    /// Convicts' contributions that nobody has shown yet, and the parts that count them.
+    /// Convicts' contributions that nobody has shown yet, with the parts that count them.
     unshown: BTreeMap<(Round, MemberId), PartBlocks>,
-    /// Parts whose values are to be kept, because blocks of a convict are unavailable.
+    /// Parts whose values are to be kept, because a convict's blocks are unavailable.
     owed_parts: Vec<OwedPart>,
 }
 
 impl Exhibits {
-    /// Somebody may be convicted of this contribution.
+    /// The author of this contribution may be convicted.
     pub(super) fn suspect(&mut self, round: Round, member: MemberId) {
         self.suspects.insert((round, member));
     }
 
-    /// What was fetched of a member before its ban is no exhibit yet.
+    /// A member is banned: contributions that were fetched before are no exhibits yet.
     pub(super) fn banned(&mut self, member: &MemberId) {
-        // It was stored until its round is forgotten: for an exhibit it is fetched, and kept, once more.
+        // They are stored until their round is forgotten. An exhibit is fetched, and kept for good, once
+        // more.
         self.taken.retain(|(_, author), _| author != member);
     }
 
-    /// Gives up what belongs to forgotten rounds, whose contributions nobody keeps. Returns the exhibits that are lost.
+    /// Gives up contributions of forgotten rounds, which nobody keeps. Returns the exhibits that are lost.
     pub(super) fn forget(&mut self, ledger: &Ledger) -> Vec<(Round, MemberId)> {
         let forgotten = |round: Round| ledger.round(round).is_none();
         self.suspects.retain(|(round, _)| !forgotten(*round));
@@ -95,17 +98,17 @@ impl Exhibits {
         for ((round, member), (purpose, stage)) in &mut self.taken {
             if forgotten(*round) && matches!(stage, FetchStage::Failed(..)) {
                 *stage = FetchStage::GivenUp;
-                // Of a suspect nothing is lost that replay needs.
+                // Replay needs no contribution of a mere suspect.
                 lost.extend((*purpose == Purpose::Convict).then_some((*round, *member)));
             }
         }
-        // What convicts have left says whether their past can be looked into.
+        // Convicts' exhibits say whether their past can be looked into.
         self.taken.retain(|(round, _), (purpose, _)| !forgotten(*round) || *purpose == Purpose::Convict);
         lost
     }
 
-    /// Whether everything of a convict that could be fetched is there. In `exact` recomputed leaves stand for it, and nobody
-    /// waits for more than one try.
+    /// Whether all of a convict's contributions are here that could be fetched. In `exact` recomputed leaves
+    /// stand for them, and nobody waits for more than one try.
     pub(super) fn are_complete(&self, member: &MemberId, exact: bool) -> bool {
         let mut own = self.taken.iter().filter(|((_, author), _)| author == member);
         own.all(|(_, (_, stage))| match stage {
@@ -115,7 +118,8 @@ impl Exhibits {
         })
     }
 
-    /// Whether something that the run's end waits for is not there yet: in `exact` the values of parts stand for blocks.
+    /// Whether a contribution that the run's end waits for is not here yet. In `exact` the values of parts
+    /// stand for its blocks, so that fewer tries are waited for.
     pub(super) fn are_open(&self, exact: bool) -> bool {
         let most = if exact { TRIES_AT_END } else { TRIES };
         let open = |stage: &FetchStage| match stage {
@@ -126,7 +130,7 @@ impl Exhibits {
         self.taken.values().any(|(purpose, stage)| *purpose != Purpose::Suspect && open(stage))
     }
 
-    /// When something is to be tried again.
+    /// When a fetch or a write is tried again.
     pub(super) fn timeout(&self, now: u64) -> Option<u64> {
         let failed = self.taken.values().filter_map(|(_, stage)| match stage {
             FetchStage::Failed(_, after) => Some(*after),
@@ -135,8 +139,8 @@ impl Exhibits {
         failed.chain([self.again]).filter(|due| *due > now).min()
     }
 
-    /// AUDIT-24: begins to fetch what counted of members that may be convicted, and what counted of convicts in the rounds
-    /// that are remembered; and contributions that verifiers lack (TOL-12).
+    /// AUDIT-24: begins to fetch what counted of members that may be convicted, and what counted of convicts
+    /// in the rounds that are remembered; and contributions that verifiers lack (TOL-12).
     pub(super) fn fetch(&mut self, now: u64, ledger: &Ledger, docket: &Docket) -> Vec<OwedContribution> {
         let exact = ledger.manifest().profile.is_replayable();
         let owed = self.owed(ledger, docket, exact);
@@ -158,8 +162,9 @@ impl Exhibits {
         matches!(taken, Some((Purpose::Lacking | Purpose::Convict, FetchStage::Kept)))
     }
 
-    /// The parts whose values are to be written now, in the rounds that are remembered: every part that a convict signed, since
-    /// it may be wrong and replay cannot reduce it again; and the parts that count what a convict contributed and nobody shows.
+    /// The parts whose values are to be written now, in the rounds that are remembered: every part that a
+    /// convict signed, since it may be wrong and replay cannot reduce it again; and the parts that count what
+    /// a convict contributed and nobody shows.
     pub(super) fn write(&mut self, now: u64, ledger: &Ledger) -> Vec<OwedPart> {
         // A disk that is full is asked again after a pause and not in every turn.
         if now < self.again {
@@ -171,8 +176,8 @@ impl Exhibits {
         owed
     }
 
-    /// The parts whose values must be on the disk before this record: with it rounds are forgotten, or nothing is fetched any
-    /// more. So nothing of them is lost wherever this steward is interrupted.
+    /// The parts whose values must be on the disk before this record: with it rounds are forgotten, or
+    /// nothing is fetched any more. So nothing of them is lost wherever this steward is interrupted.
     pub(super) fn write_before(&mut self, ledger: &Ledger, docket: &Docket, body: &Body) -> Vec<OwedPart> {
         let kept = ledger.manifest().retention.contributions;
         let oldest = match body {
@@ -202,7 +207,8 @@ impl Exhibits {
         self.owed_parts.extend(lost);
     }
 
-    /// After an Outcome: the parts to drop. They were kept for audits that are over and have convicted nobody.
+    /// After an Outcome: the parts to drop. They were kept for audits that are over and have convicted
+    /// nobody.
     pub(super) fn drop_needless(&mut self, ledger: &Ledger, docket: &Docket) -> Vec<PartName> {
         let lasting = Lasting::of(ledger, docket.open_cases(ledger));
         let dropped = self.caution.drop_needless(ledger, &lasting, &self.parts);
@@ -210,7 +216,8 @@ impl Exhibits {
         dropped
     }
 
-    /// After an Outcome: the parts of the round that the next Outcome makes forgotten, to be written while there is time.
+    /// After an Outcome: the parts of the round that the next Outcome makes forgotten, to be written while
+    /// there is time.
     pub(super) fn write_ahead(&mut self, ledger: &Ledger, docket: &Docket) -> Vec<OwedPart> {
         let kept = ledger.manifest().retention.contributions.max(1);
         // The first Outcomes make no round forgotten.
@@ -229,7 +236,8 @@ impl Exhibits {
             // contribution.
             *known = (*known).max(purpose);
         };
-        // With a tolerance whole contributions are kept once somebody is convicted; nothing is replayed (TOL-11).
+        // With a tolerance whole contributions are kept once somebody is convicted; nothing is replayed
+        // (TOL-11).
         for (round, member) in self.suspects.iter().filter(|_| exact) {
             let view = ledger.round(*round);
             if view.is_some_and(|view| view.slot_of(member).is_some_and(|slot| view.counted(slot))) {
@@ -238,8 +246,8 @@ impl Exhibits {
         }
         docket.wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
         for view in ledger.rounds() {
-            // AUDIT-24: only what counted. Otherwise a convict could keep back a part that counted nowhere, and no
-            // archive could be replayed.
+            // AUDIT-24: only what counted. Otherwise a convict could keep back a part that counted nowhere,
+            // and no archive could be replayed.
             for (_, commitment) in view.commitments().filter(|(slot, _)| view.counted(*slot)) {
                 if ledger.is_banned(&commitment.author) {
                     owe((view.round(), commitment.author), Purpose::Convict);
@@ -258,8 +266,8 @@ impl Exhibits {
         for view in ledger.rounds().filter(|view| view.round() <= newest) {
             for (index, result) in view.results().into_iter().flatten().enumerate() {
                 let part = Part(index as u16);
-                // Nobody may have noticed that a part which a convict signed is wrong, and replay cannot reduce a wrong
-                // part again.
+                // Nobody may have noticed that a part which a convict signed is wrong, and replay cannot
+                // reduce a wrong part again.
                 let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
                 let plan = view.parts().get(index).filter(|_| result.is_some() && convicted);
                 owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
@@ -273,7 +281,8 @@ impl Exhibits {
         owed
     }
 
-    /// AUDIT-24: the parts of rounds up to this one that count members whose audits last: their bans may come later.
+    /// AUDIT-24: the parts of rounds up to this one that count members whose audits last: their bans may come
+    /// later.
     fn cautious_parts(&mut self, ledger: &Ledger, docket: &Docket, newest: Round) -> Vec<OwedPart> {
         if !ledger.manifest().profile.is_replayable() {
             return Vec::new();
@@ -285,7 +294,7 @@ impl Exhibits {
         views.flat_map(|view| caution.take(ledger, view, &lasting, &kept)).collect()
     }
 
-    /// What is to be fetched now of what is owed, each of which is under way from now on.
+    /// Begins the fetches among these that are due.
     fn start(&mut self, now: u64, owed: BTreeMap<(Round, MemberId), Purpose>) -> Vec<OwedContribution> {
         let mut start = Vec::new();
         for (name, purpose) in owed {
@@ -300,24 +309,24 @@ impl Exhibits {
         start
     }
 
-    /// A convict's blocks are looked for: until they are here, these are the parts that count them.
+    /// A convict's blocks are being fetched. These parts count them.
     fn await_blocks(&mut self, owed: OwedContribution, parts: PartBlocks) {
         self.unshown.insert((owed.round, owed.member), parts);
     }
 
-    /// The round is about to be forgotten: who was convicted shortly before may not have answered yet.
+    /// Rounds up to this one are about to be forgotten: blocks of recent convicts may not be here yet.
     fn owe_parts_of(&mut self, round: Round) {
         let unshown: Vec<_> = self.unshown.keys().filter(|(of, _)| *of <= round).copied().collect();
         unshown.iter().for_each(|name| self.owe_parts(name));
     }
 
-    /// Nobody shows these blocks in time: the values of the parts that count them are to be kept.
+    /// These blocks are unavailable: the values of the parts that count them are to be kept.
     fn owe_parts(&mut self, name: &(Round, MemberId)) {
         let parts = self.unshown.remove(name).into_iter().flatten();
         self.owed_parts.extend(parts.map(|(part, blocks)| (name.0, part, blocks)));
     }
 
-    /// Takes in how a fetch ended. Whether it was given up.
+    /// Takes the outcome of a fetch. Returns whether it was given up.
     fn ended(&mut self, now: u64, owed: OwedContribution, kept: bool) -> bool {
         let name = (owed.round, owed.member);
         match owed.purpose {
@@ -325,7 +334,7 @@ impl Exhibits {
             Purpose::Convict => self.owe_parts(&name),
             Purpose::Suspect | Purpose::Lacking => {}
         }
-        // One of before a ban says nothing of what stays for good.
+        // A fetch from before a ban says nothing about the exhibit.
         let Some((_, stage)) = self.taken.get_mut(&name).filter(|(purpose, _)| *purpose == owed.purpose)
         else {
             return false;

@@ -27,23 +27,24 @@ use crate::keeper::Wanted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question(pub u64);
 
-/// What a machine begins with: a new run, or one that was interrupted.
+/// The setup of a machine: a new run, or one that was interrupted.
 pub struct StewardSetup {
     /// All records that were sealed.
     pub ledger: Ledger,
-    /// Who seals.
+    /// The steward's key.
     pub identity: Arc<Identity>,
     /// The newest state.
     pub roots: StateRoots,
     /// States that a Rewind can go back to.
     pub states: BTreeSet<Digest>,
-    /// ROLLBACK-4: bans whose past may still have to be looked into, and what they rest on, where that is at hand.
+    /// ROLLBACK-4: bans of convicts whose past may still have to be looked into, with their evidence where
+    /// that is at hand.
     pub bans: Vec<(Ban, Option<Evidence>)>,
-    /// What members have said and no record may hold yet, in the order in which it was taken.
+    /// Requests that an earlier process took and that no record may hold yet, in their order.
     pub kept: Vec<Request>,
 }
 
-/// What reaches the steward.
+/// Inputs of the steward.
 pub enum StewardInput {
     /// A member, or a stranger, has a connection now, or none any more.
     Connected(MemberId, bool),
@@ -58,7 +59,7 @@ pub enum StewardInput {
         /// Seconds since 1970.
         date: u64,
     },
-    /// Blocks were stored, or why not; the receipt to sign once their part is whole.
+    /// Blocks were stored, or why not; with the receipt to sign once their part is whole.
     Stored(Question, Result<Option<Receipt>, Reject>),
     /// The signatures of a delivery's receipts were checked.
     DeliveryChecked(Question, Box<Result<ShownDelivery, Reject>>),
@@ -66,7 +67,8 @@ pub enum StewardInput {
     Served(Question),
     /// The values of a prefetched result are here, or unavailable.
     Obtained(Box<PartResult>, bool),
-    /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
+    /// A round's results are applied, or the values of these parts are unavailable; and the states that a
+    /// Rewind can go back to.
     Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
     /// The states that a Rewind can go back to, after one.
     States(BTreeSet<Digest>),
@@ -80,17 +82,17 @@ pub enum StewardInput {
     PartsKept(Vec<OwedPart>, Vec<OwedPart>),
     /// The past of a convict was recomputed; empty where there is none.
     Measured(MemberId, Vec<PastRound>),
-    /// Gossip proved something.
+    /// Gossip brought evidence.
     Proved(Box<Evidence>),
-    /// Somebody wants it to stop.
+    /// A person wants the steward to stop.
     Interrupt,
-    /// This process did not run for a while, which its time leaves out: what others did meanwhile was not heard.
+    /// This process did not run for a while, which its time leaves out. It heard nobody meanwhile.
     Resumed,
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done, in this order.
+/// Effects, to be performed in their order.
 pub enum StewardEffect {
     /// Write the record behind the last one; then show it to everybody.
     Seal(Box<Signed<Record>>, Box<Verified<Record>>),
@@ -98,23 +100,26 @@ pub enum StewardEffect {
     Post(Notice),
     /// Answer.
     Answer(Question, Response),
-    /// Keep a request that was taken in a round, until a record holds it. What follows must not happen before it is kept.
+    /// Keep a request that was taken in a round, until a record holds it. Later effects wait until it is
+    /// kept.
     Keep(Round, Box<Request>),
-    /// Take blocks from their author, and say [`StewardInput::Stored`].
+    /// Store blocks of their author, and say [`StewardInput::Stored`].
     Store(Question, MemberId, Box<PutBlocks>),
-    /// Check the signatures of these receipts, beside everything else, and say [`StewardInput::DeliveryChecked`].
+    /// Check the signatures of these receipts, beside everything else, and say
+    /// [`StewardInput::DeliveryChecked`].
     CheckDelivery(Question, Box<ClaimedDelivery>),
-    /// Answer with blocks of a contribution, those of [`Wanted::Now`] first, and say [`StewardInput::Served`].
+    /// Answer with blocks of a contribution, those of [`Wanted::Now`] first, and say
+    /// [`StewardInput::Served`].
     Read(Question, InputQuery, Wanted),
     /// Fetch the values of these results and apply them: [`StewardInput::Applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
-    /// Fetch the values of this result, for as long as ROUND-7 has it: [`StewardInput::Obtained`].
+    /// Fetch the values of this result for as long as ROUND-7 allows: [`StewardInput::Obtained`].
     Prefetch(Box<PartResult>, MemberId),
     /// Examine: [`StewardInput::Heard`].
     Hear(Box<Allegation>, Box<Matter>),
-    /// Reduce a part again, in as long as its timer says: [`StewardInput::Inspected`].
+    /// Reduce a part again before its timer is over: [`StewardInput::Inspected`].
     Inspect(Box<Allegation>, Box<Matter>),
-    /// Keep what a ban rests on for good, with the contribution that it is about where that was at hand.
+    /// Keep the evidence of a ban for good, with the contribution that it is about where that was at hand.
     KeepEvidence(Box<Evidence>, Option<KeptContribution>),
     /// Fetch a contribution: [`StewardInput::Exhibited`].
     Exhibit(OwedContribution),
@@ -127,12 +132,12 @@ pub enum StewardEffect {
     },
     /// Drop the values of these parts, which replay does not need after all.
     DropParts(Vec<PartName>),
-    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
+    /// Recompute the convict's contributions to the rounds that are remembered, and the parts that it signed:
     /// [`StewardInput::Measured`].
     Measure(MemberId),
-    /// Bring the state back to where the ledger is.
+    /// Bring the state back to the one that the ledger names.
     GoBack(Box<Rewind>),
-    /// Drop what was said and contributed before this round, and write down what the last one leaves.
+    /// Drop requests and contributions from before this round, and write down the remains of the last one.
     Prune(Round),
     /// Write all records into one file: the run is over.
     Archive,
@@ -152,7 +157,7 @@ pub struct KeptContribution {
     pub q: Vec<i32>,
 }
 
-/// What happened, for people.
+/// News for people.
 #[derive(Debug)]
 pub enum Bulletin {
     /// A member was admitted.
@@ -175,11 +180,11 @@ pub enum Bulletin {
     TreeClosed(MemberId),
     /// The state went back; the round with which the run goes on.
     WentBack(Rewind, Round),
-    /// Somebody audits; the digest names the signed request.
+    /// A verifier audits a member; the digest names the signed request.
     Requested(Digest, AuditRequest, MemberId),
-    /// The audit of this request has its verdict; how many leaves were recomputed, and what was found.
+    /// The audit of this request has its verdict: the number of recomputed leaves, and the finding.
     Judged(Digest, usize, Finding),
-    /// Somebody has recomputed all leaves of a member that did not answer.
+    /// A verifier has recomputed all leaves of a member that did not answer.
     Recomputed(Recomputation, MemberId),
     /// An accusation came to nothing.
     Dismissed {
@@ -192,11 +197,11 @@ pub enum Bulletin {
     },
     /// Contributors objected to a part, and nobody was convicted.
     Inspected(PartResult, bool, Judgement),
-    /// What a convict contributed and reduced before was computed again.
+    /// The earlier contributions and parts of a convict were computed again.
     Past(MemberId, Vec<PastRound>),
     /// A contribution that replay needs is unavailable, and why.
     Lost(Round, MemberId, String),
-    /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
+    /// The harm of a convict is beyond the limit of rollback, and no Rewind reaches any round of it.
     OutOfReach(MemberId),
     /// This process did not run for a while; the phase has begun anew.
     Resumed,

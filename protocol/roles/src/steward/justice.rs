@@ -1,5 +1,5 @@
-//! What the steward does for its rooms: it carries out what the court orders, has exhibits kept, looks into the past of
-//! convicts, and closes the run once nothing is left to examine.
+//! What the steward does for its rooms: it carries out what the court orders, has exhibits kept, looks into
+//! the past of convicts, and closes the run once nothing is left to examine.
 
 use muster_core::error::Reject;
 use muster_core::ids::MemberId;
@@ -73,7 +73,8 @@ impl Steward {
         }
     }
 
-    /// Goes on with whatever is owed: the next examinations, exhibits, the pasts of convicts, the end of the run.
+    /// Goes on with whatever is owed: the next examinations, exhibits, the pasts of convicts, the end of the
+    /// run.
     pub(super) fn pursue(&mut self) {
         // Charges first, the end last: the run does not close over a finding that is on the board already.
         self.in_court(|court, facts| court.advance(facts));
@@ -168,8 +169,8 @@ impl Steward {
         let exact = ledger.manifest().profile.is_replayable();
         let overdue = self.conductor.overdue();
         let over = if self.closing.is_out_of_patience(self.now, ledger, overdue) {
-            // Others may always have something more to say, and jurors nothing at all. Only what the steward itself owes is
-            // still waited for, however long that takes.
+            // Others may always have something more to say, and jurors nothing at all. Only what the steward
+            // itself owes is still waited for, however long that takes.
             !(self.court.owes_hearings() || exact && self.exhibits.are_open(exact))
         } else {
             let rest = self.court.is_at_rest() && !self.past.is_open() && !self.exhibits.are_open(exact);

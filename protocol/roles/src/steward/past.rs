@@ -1,4 +1,5 @@
-//! After a conviction: which of the convict's contributions and parts were false, and whether the state goes back for it.
+//! After a conviction: which of the convict's contributions and parts were false, and whether the state goes
+//! back for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,8 +117,9 @@ impl Past {
         Consequences { measure, out_of_reach, rewind }
     }
 
-    /// ROLLBACK-5: a convict whose past is not measured yet, where one more round would take the first round that it may have
-    /// spoiled out of the reach of a Rewind. Its exhibits are at hand, and no friend of the convict can delay the measurement.
+    /// ROLLBACK-5: a convict whose past is not measured yet, where one more round would take the first round
+    /// that it may have spoiled out of the reach of a Rewind. Its exhibits are at hand, and no friend of the
+    /// convict can delay the measurement.
     pub(super) fn at_stake(&self, ledger: &Ledger) -> Option<MemberId> {
         let unmeasured = |retro: &Retro| match retro {
             Retro::Measuring(ban) => Some(ban.culprit),
@@ -130,7 +132,8 @@ impl Past {
         })
     }
 
-    /// The past of a convict was measured. It is empty for a verifier, and for a node that never counted and reduced nothing.
+    /// The past of a convict was measured. It is empty for a verifier, and for a node that never counted and
+    /// reduced nothing.
     pub(super) fn measured(&mut self, ledger: &Ledger, culprit: MemberId, past: &[PastRound]) {
         let harms: Vec<(Round, f64)> =
             past.iter().filter_map(|past| Some((past.round, past.harm?))).collect();
@@ -169,8 +172,8 @@ impl Past {
         })
     }
 
-    /// ROLLBACK-3: the Rewind to before the first bad round of all convicts, once that may be sealed; and the convicts that
-    /// have no round within reach.
+    /// ROLLBACK-3: the Rewind to before the first bad round of all convicts, once that may be sealed; and the
+    /// convicts that have no round within reach.
     fn go_back(&self, ledger: &Ledger) -> (Option<Rewind>, Vec<MemberId>) {
         let going = match ledger.stage() {
             // LEDGER-17: between two updates only. The next turn looks again.
@@ -209,8 +212,9 @@ fn is_out(ledger: &Ledger, ban: &Ban) -> bool {
     ledger.next_round() >= ban.effective
 }
 
-/// Whether the measurement of a convict has all that it needs. In `exact` it needs nothing from the convict: the steward
-/// recomputes its leaves. With a tolerance the convict has to show its integers, and is waited for during `audit` at most.
+/// Whether the measurement of a convict has all that it needs. In `exact` it needs nothing from the convict:
+/// the steward recomputes its leaves. With a tolerance the convict has to show its integers, and is waited
+/// for during `audit` at most.
 fn is_complete(ledger: &Ledger, now: u64, exhibits: &Exhibits, culprit: &MemberId, since: u64) -> bool {
     let manifest = ledger.manifest();
     let exact = manifest.profile.leaves_stand_for_integers();
@@ -244,8 +248,8 @@ struct Times {
 
 /// The convict with the earliest bad round within reach, and that round, if the state goes back now.
 ///
-/// The earliest of all: the next Rewind is far away. So the state waits for measurements that are under way, but not until the
-/// earliest round gets out of reach.
+/// The earliest of all: the next Rewind is far away. So the state waits for measurements that are under way,
+/// but not until the earliest round gets out of reach.
 fn first_of(
     beyond: impl Iterator<Item = (MemberId, Round)>,
     times: Times,

@@ -1,4 +1,5 @@
-//! Relays: parts that the steward takes in place of their aggregators, and blocks that it gives to aggregators that lack them.
+//! Relays: parts that the steward takes in place of their aggregators, and blocks that it gives to
+//! aggregators that lack them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,8 @@ impl Relays {
         self.storing.insert(question, relay);
     }
 
-    /// Blocks were stored, or not. A part counts once it is stored: a delivery that is refused uses up no room.
+    /// Blocks were stored, or not. A part counts once it is stored: a delivery that is refused uses up no
+    /// room.
     pub(super) fn stored(&mut self, question: Question, is_here: bool) {
         // The steward's own parts are no relays.
         let relay = self.storing.remove(&question).filter(|_| is_here);
@@ -55,8 +57,8 @@ impl Relays {
         }
     }
 
-    /// An aggregator, which lacks `most` blocks of an author, asks for some of them. Returns whether the round waits for the
-    /// answer: an aggregator that asks without end is served like everybody.
+    /// An aggregator, which lacks `most` blocks of an author, asks for some of them. Returns whether the
+    /// round waits for the answer: an aggregator that asks without end is served like everybody.
     pub(super) fn ask(&mut self, aggregator: MemberId, author: MemberId, blocks: usize, most: usize) -> bool {
         let asked = self.asked.entry((aggregator, author)).or_default();
         *asked = asked.saturating_add(blocks);

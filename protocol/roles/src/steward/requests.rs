@@ -1,4 +1,4 @@
-//! What members say to the steward, checked, and the answers.
+//! Requests of members: each is checked, taken or refused, and answered.
 
 use muster_core::bug::OrBug;
 use muster_core::error::Reject;
@@ -21,23 +21,24 @@ use super::interface::{Bulletin, Question, StewardEffect};
 use super::relays::Relay;
 use crate::keeper::Wanted;
 
-/// What is said to a second commitment.
+/// Reply to a second commitment.
 const TWO_MACHINES: &str = "a member commits once in a round, and another commitment with this key is held. If two machines run \
     with a copy of one data directory, stop one: each needs a directory and an invitation of its own, and a key that signs two \
     results of the same work is banned for life";
 
-/// What is taken at once, or sealed or read first.
+/// When a request is answered.
 pub(super) enum Disposition {
+    /// At once.
     Now(Response),
-    /// At once, but it brings nothing new: there is nothing to keep.
+    /// At once; the request brings nothing new, so that there is nothing to keep.
     Again,
-    /// Once this is sealed.
+    /// Once this record is sealed.
     Sealed(Box<Body>),
-    /// Once it is read.
+    /// Once these blocks are read.
     Read(InputQuery, Wanted),
-    /// Once it is stored.
+    /// Once these blocks are stored.
     Stored(Box<PutBlocks>),
-    /// Once its receipts are checked.
+    /// Once the receipts of this delivery are checked.
     Claimed(Box<ClaimedDelivery>),
 }
 
@@ -50,8 +51,8 @@ enum Posting {
 }
 
 impl Steward {
-    /// ROUND-9: takes a request, or refuses what is early, late or said twice. Answers now, or once what is asked for is
-    /// sealed, stored or read.
+    /// ROUND-9: takes a request, or refuses one that is early, late or repeated. The answer goes out now, or
+    /// once something is sealed, stored, read or checked.
     pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
         let effect = match self.judge_request(question, from, request, date) {
             Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),
@@ -82,8 +83,8 @@ impl Steward {
         self.effects.push_back(StewardEffect::Answer(question, answer));
     }
 
-    /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
-    /// member.
+    /// Takes requests again that an earlier process took. A request that is too late by now is refused as it
+    /// would be from a member.
     pub(super) fn replay(&mut self, kept: Vec<Request>) {
         for request in kept {
             let taken = match request {
@@ -106,15 +107,16 @@ impl Steward {
         request: Request,
         date: u64,
     ) -> Result<Disposition, Reject> {
-        // These two come from whoever is no member: a newcomer, or somebody who brings an order of the organiser.
+        // Only these two may come from somebody that is no member: a newcomer, or a bearer of an order of the
+        // organiser.
         if let Request::Enrol(signed) = request {
             return self.enrol(signed, date);
         }
         if let Request::CloseTree(signed) = request {
             return self.close_tree(signed);
         }
-        // CHAN-10: who is no member is told what is public, and takes part in nothing.
-        // CALL-7: whoever calls with the steward's key brings what it has found as the steward itself.
+        // CHAN-10: a stranger is told what is public, and takes part in nothing.
+        // CALL-7: a caller that has the steward's key accuses as the steward.
         let own = *peer == self.identity.id() && matches!(request, Request::Accuse(Evidence::Answer(_)));
         if self.ledger().member(peer).is_none() && !own {
             return Err(Reject::NotEntitled("say this: it is no member"));
@@ -156,10 +158,10 @@ impl Steward {
         let said = signed.verify(run)?;
         let slot = self.ledger().current().and_then(|view| view.slot_of(&said.author()));
         let held = slot.and_then(|slot| self.conductor.held_commit(slot)).cloned();
-        // Before the conductor, which would drop the second commitment, and the evidence with it.
+        // The conductor would drop the second commitment, and the evidence with it.
         if let Some(evidence) = equivocation(self.ledger(), held.as_ref(), &signed) {
-            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves, and with a tolerance another
-            // machine has other sums. Nobody gains by what is refused.
+            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves, and with a
+            // tolerance another machine has other sums. Nobody gains by what is refused.
             let honest = is_of_two_machines(self.ledger(), &evidence);
             if !honest {
                 // Whether or not the queue takes it, the second commitment is refused.
@@ -172,13 +174,15 @@ impl Steward {
         if held.is_none() {
             self.keep(Request::Commit(signed.clone()));
         }
-        // COMMIT-4: the receipt is of the one that is held, however often and with whatever signature it is said again.
+        // COMMIT-4: the receipt names the held commitment, however often and with whatever signature it is
+        // said again.
         let kept = held.as_ref().unwrap_or(&signed);
         let receipt = CommitReceipt { commit: kept.digest(), round: commit.round };
         Ok(Disposition::Now(Response::Committed(self.identity.sign(run, &receipt))))
     }
 
-    /// ROUND-35: a delivery is refused for what it cannot bring before the signature of any receipt is checked.
+    /// ROUND-35: a delivery is refused for what it cannot bring before the signature of any receipt is
+    /// checked.
     fn delivered(&mut self, question: Question, signed: Signed<Delivered>) -> Result<Disposition, Reject> {
         let claimed = self.conductor.claim_delivery(&signed)?;
         let author = claimed.author();
@@ -194,7 +198,7 @@ impl Steward {
         if claimed.unchecked() == 0 {
             return self.take_delivery(signed, &claimed.check()?).map(Disposition::Now);
         }
-        // ROUND-36: the phase does not end while the steward is at it.
+        // ROUND-36: the phase does not end while the steward checks the receipts.
         self.conductor.owes(self.now, question.0);
         self.deliveries.check(question, signed);
         Ok(Disposition::Claimed(Box::new(claimed)))
@@ -232,7 +236,7 @@ impl Steward {
             .current()
             .and_then(|view| view.slot_of(&said.author()).and_then(|slot| view.commitment(slot)));
         if commitment.is_none_or(|commitment| commitment.weight == 0) {
-            // STAND-3: what has no weight is not counted, so nothing is promised.
+            // STAND-3: a contribution without weight does not count, so that nothing is promised.
             return Ok(Response::Done);
         }
         // ROUND-5: from here on the sealed inputs must count it.
@@ -241,8 +245,8 @@ impl Steward {
         Ok(Response::Delivered(self.identity.sign(ledger.run(), &receipt)))
     }
 
-    /// Keeps an aggregator's own part, so that it is not in its author's hands alone, and some of those that an
-    /// aggregator did not take.
+    /// Takes an aggregator's own part, so that not its author alone has it, and some parts that an aggregator
+    /// did not take.
     fn put(&mut self, question: Question, sender: &MemberId, put: PutBlocks) -> Result<Disposition, Reject> {
         let (view, me) = (self.ledger().round(put.round), self.identity.id());
         let view = view.ok_or(Reject::Stale("the round is not remembered"))?;
@@ -274,7 +278,8 @@ impl Steward {
     ) -> Result<Disposition, Reject> {
         let mut wanted = Wanted::by(self.ledger(), peer, &query)?;
         if let Wanted::Now { most, .. } = wanted {
-            // ROUND-36: the phase waits while the steward gives what an aggregator lacks, and again where an answer was lost.
+            // ROUND-36: the phase waits while the steward gives what an aggregator lacks, and again where an
+            // answer was lost.
             if self.relays.ask(*peer, query.member, query.blocks.len(), most) {
                 self.conductor.owes(self.now, question.0);
             } else {
@@ -290,7 +295,7 @@ impl Steward {
         Ok(Disposition::Now(Response::Done))
     }
 
-    /// Takes a result; what would be sealed of a part is shown in the next turn. Says whether it is new.
+    /// Takes a result, and says whether it is new. The next turn shows the result that would be sealed.
     fn result(&mut self, signed: &Signed<PartResult>) -> Result<bool, Reject> {
         let said = signed.verify(self.ledger().run())?;
         let held = self.conductor.held_result(said.part, &said.author()).cloned();
@@ -356,7 +361,8 @@ impl Steward {
         Ok(Disposition::Now(Response::Done))
     }
 
-    /// COMMIT-8: tells people of a member that is elsewhere all at once while it still has a connection.
+    /// COMMIT-8: tells people of a member that suddenly is at another address while it still has a
+    /// connection.
     fn watch_move(&mut self, member: &MemberId) {
         let active = self.ledger().member(member).is_some_and(|member| member.standing == Standing::Active);
         if active && self.presence.is_connected(member) {
@@ -393,7 +399,7 @@ impl Steward {
         }
     }
 
-    /// Keeps what was said until a record holds it.
+    /// Keeps a request until a record holds it.
     pub(super) fn keep(&mut self, request: Request) {
         let round = self.ledger().next_round();
         self.effects.push_back(StewardEffect::Keep(round, Box::new(request)));

@@ -1,5 +1,5 @@
-//! What aggregators say of parts: it is shown to contributors before anything is sealed, and a part that they object to is
-//! reduced again.
+//! Results of parts: they are shown to contributors before they are sealed, and a part that contributors
+//! object to is reduced again.
 
 use muster_core::audit::{Claim, Judgement};
 use muster_core::bug;
@@ -19,7 +19,8 @@ use super::interface::{Bulletin, StewardEffect};
 impl Steward {
     /// Reduces a part again that contributors object to.
     pub(super) fn inspect(&mut self, result: Signed<PartResult>) {
-        // What cannot even be put into evidence cannot be reduced again: it does not count (ROUND-22).
+        // A result that cannot even be put into evidence cannot be reduced again: it does not count
+        // (ROUND-22).
         let Some(accusation) = self.suspicion(&result) else {
             let said = result.verify(self.ledger().run());
             return said.into_iter().for_each(|said| {
@@ -30,7 +31,7 @@ impl Steward {
         self.effects.push_back(StewardEffect::Inspect(Box::new(accusation), Box::new(matter)));
     }
 
-    /// The evidence that it would be, if the part is wrong.
+    /// The accusation that this result calls for, if the part is wrong.
     fn suspicion(&self, result: &Signed<PartResult>) -> Option<Allegation> {
         let said = result.verify(self.ledger().run()).ok()?;
         let evidence = Evidence::Aggregation(self.ledger().round(said.round)?.reduction(&said, result)?);
@@ -44,8 +45,8 @@ impl Steward {
         })
     }
 
-    /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
-    /// inputs are unavailable.
+    /// A part was reduced again. A right result counts. Any other is struck, whether its aggregator lied or
+    /// its inputs are unavailable.
     pub(super) fn inspected(&mut self, accusation: &Allegation, judgement: Judgement) {
         let Evidence::Aggregation(part) = &accusation.evidence else {
             bug!("a part that was reduced again; found: {:?}", accusation.claim);
@@ -64,10 +65,11 @@ impl Steward {
         self.conductor.inspected(self.now, result.part, &result.author(), right);
     }
 
-    /// Shows what would be sealed of each part, where that is not what was shown before, and fetches its values.
+    /// Shows the results that would be sealed and were not shown before, and fetches their values.
     pub(super) fn show_results(&mut self) {
         for signed in self.board.new_results(&self.conductor) {
-            // ROUND-30: contributors are waited for once the values are here, so that these are fetched at once.
+            // ROUND-30: contributors are waited for once the values are here, so that these are fetched at
+            // once.
             if let Ok(said) = signed.verify(self.ledger().run()) {
                 let author = said.author();
                 self.effects.push_back(StewardEffect::Prefetch(Box::new(said.into_inner()), author));
@@ -76,7 +78,7 @@ impl Steward {
         }
     }
 
-    /// Says who has failed (LEDGER-20) by a record.
+    /// Says which members a record marks as failing (LEDGER-20).
     pub(super) fn tell_failures(&mut self, height: Height) {
         let members = self.conductor.ledger().members().iter();
         let lost = members.filter(|member| {

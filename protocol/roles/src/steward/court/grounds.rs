@@ -55,8 +55,8 @@ pub(super) fn examination(
     if is_out(ledger, &claim.culprit) {
         return Ok(Examination::Needless);
     }
-    // AUDIT-25: a verifier signs what all leaves give, so that a false word costs it something. The docket then has it
-    // examined.
+    // AUDIT-25: a verifier signs what all leaves give, so that a false word costs it something. The docket
+    // then has it examined.
     if matches!(evidence, Evidence::Total(_)) && ledger.manifest().profile.leaves_stand_for_integers() && !own
     {
         let signed = docket.has_charged(accuser, claim.round, &claim.culprit);
@@ -83,8 +83,8 @@ fn may_accuse(ledger: &Ledger, accuser: &MemberId, evidence: &Evidence) -> bool 
     stands || is_anybodys(evidence)
 }
 
-/// A transcript is that of the board, and its verifier came by the sealed admission: the same words signed anew, or beside
-/// another record, are no new evidence.
+/// A transcript is that of the board, and its verifier came by the sealed admission: the same words signed
+/// anew, or beside another record, are no new evidence.
 fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence) -> Result<(), Reject> {
     // What rests on no audit was never posted.
     let Some(transcript) = evidence.transcript() else { return Ok(()) };
@@ -98,8 +98,8 @@ fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence) -> Resu
     if fits { Ok(()) } else { Err(Reject::Stale("the audit is not the one on the board")) }
 }
 
-/// AUDIT-28: a part is reduced again on a verifier's word only where its own coin, on the board, draws a block of it: nobody
-/// chooses what the steward computes.
+/// AUDIT-28: a part is reduced again on a verifier's word only where its own coin, on the board, draws a
+/// block of it: nobody chooses what the steward computes.
 fn require_drawn(
     docket: &Docket,
     ledger: &Ledger,
@@ -120,8 +120,8 @@ fn require_drawn(
     Err(Reject::NotEntitled("accuse this aggregator: no block of the part was drawn"))
 }
 
-/// AUDIT-29: whether it is a member's own fault that its integers are unavailable: somebody can dial it, or nobody else has
-/// signed for some of them.
+/// AUDIT-29: whether it is a member's own fault that its integers are unavailable: somebody can dial it, or
+/// nobody else has signed for some of them.
 pub(super) fn withholds(ledger: &Ledger, round: Round, member: &MemberId) -> bool {
     let can_be_dialled = ledger.member(member).is_some_and(|member| !member.addresses.is_empty());
     let Some(view) = ledger.round(round) else { return can_be_dialled };

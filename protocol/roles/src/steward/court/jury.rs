@@ -1,4 +1,5 @@
-//! Trials before a jury, where leaves have a tolerance: drawn verifiers re-execute the evidence before anybody is banned.
+//! Trials before a jury, where leaves have a tolerance: drawn verifiers re-execute the evidence before
+//! anybody is banned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,11 +64,11 @@ impl Trials {
         Ok(())
     }
 
-    /// Counts the opinions of the present jurors: once a juror is gone, the others may have decided. Without any juror
-    /// the steward's own finding stands.
+    /// Counts the opinions of the present jurors: once a juror is gone, the others may have decided. Without
+    /// any juror the steward's own finding stands.
     ///
-    /// A trial that convicts stays open until its ban is sealed. The ledger refuses a ban whose jury has changed since it
-    /// was proposed; the next turn proposes it once more.
+    /// A trial that convicts stays open until its ban is sealed. The ledger refuses a ban whose jury has
+    /// changed since it was proposed; the next turn proposes it once more.
     pub(super) fn settle(&mut self, ledger: &Ledger) -> Vec<Settled> {
         self.drop_moot(ledger);
         let decide = |trial: &Trial| trial.decision(&jurors(ledger, &trial.found));
@@ -108,8 +109,8 @@ impl Trials {
 
 /// A case before its jurors.
 ///
-/// The ledger names the jurors anew at each count: they are inspectors of the round, and may go idle, leave or be banned
-/// while the others re-execute.
+/// The ledger names the jurors anew at each count: they are inspectors of the round, and may go idle, leave
+/// or be banned while the others re-execute.
 struct Trial {
     found: Conviction,
     opinions: BTreeMap<MemberId, (bool, Signed<Opinion>)>,
@@ -127,8 +128,8 @@ impl Trial {
 
     /// What these jurors have decided; `None` while they have not.
     fn decision(&self, jurors: &[MemberId]) -> Option<Decision> {
-        // DUTY-11: the majority is one of the present jurors. A juror that has gone would otherwise be waited for until
-        // the round is forgotten.
+        // DUTY-11: the majority is one of the present jurors. A juror that has gone would otherwise be waited
+        // for until the round is forgotten.
         let needed = majority(jurors.len());
         if self.count(jurors, true) >= needed {
             let opinions = jurors.iter().filter_map(|juror| self.opinions.get(juror));
