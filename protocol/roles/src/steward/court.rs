@@ -327,3 +327,6 @@ fn of_other_signers(ledger: &Ledger, evidence: &Evidence) -> Option<Vec<Evidence
     let evidence = |other: &Signed<PartResult>| Reduction { result: other.clone(), ..part.clone() };
     Some(others.map(|other| Evidence::Aggregation(evidence(other))).collect())
 }
+
+#[cfg(test)]
+mod tests;

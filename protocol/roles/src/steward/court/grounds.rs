@@ -167,73 +167,12 @@ fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use muster_core::codec::List;
-    use muster_core::ids::{Digest, RunId, Slot};
-    use muster_core::manifest::Profile;
-    use muster_core::manifest::fixture::tiny;
-    use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret};
-    use muster_core::messages::evidence::{Equivocation, Total};
+    use muster_core::ids::Digest;
+    use muster_core::messages::evidence::Total;
     use muster_core::messages::record::Body;
-    use muster_core::messages::round::Commit;
-    use muster_core::sign::Identity;
 
+    use super::super::tests::{CHEAT, begun, member, two_commitments};
     use super::*;
-
-    const OTHER: u8 = 11;
-    const CHEAT: u8 = 12;
-
-    fn member(number: u8) -> Identity {
-        Identity::from_secret(&[number; 32])
-    }
-
-    /// A ledger in its first round, and who seals what comes next.
-    fn begun() -> (Ledger, Identity) {
-        let (organiser, steward) = (member(1), member(2));
-        let manifest = tiny(organiser.id(), steward.id(), 4, 2);
-        let mut ledger = Ledger::new(Arc::new(manifest));
-        let state = ledger.state().clone();
-        seal(&mut ledger, &steward, Body::Open(state));
-        for number in [OTHER, CHEAT] {
-            let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
-            let invitation =
-                Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
-            let invitation = organiser.sign(ledger.run(), &invitation);
-            let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
-            let enrol =
-                Enrol { invitation, addresses: Addresses::default(), coins: None, name: Default::default() };
-            let enrol = member(number).sign(ledger.run(), &enrol);
-            seal(&mut ledger, &steward, Body::Admit(enrol));
-        }
-        let seats = List::new(ledger.derived_seats()).unwrap();
-        seal(&mut ledger, &steward, Body::Begin(seats));
-        (ledger, steward)
-    }
-
-    fn seal(ledger: &mut Ledger, steward: &Identity, body: Body) {
-        let record = steward.sign(ledger.run(), &ledger.record(body));
-        ledger.apply(&record).unwrap();
-    }
-
-    fn two_commitments() -> Evidence {
-        let commit = |root| {
-            let commit = Commit {
-                round: Round(0),
-                head: Digest::default(),
-                state: Digest::default(),
-                slot: Slot(0),
-                seats: 2,
-                route: None,
-                leaves: 1,
-                profile: Profile::Exact,
-                loss: 0,
-                root: Digest([root; 32]),
-            };
-            member(OTHER).sign(RunId(Digest::default()), &commit)
-        };
-        Evidence::Equivocation(Equivocation { first: commit(0), second: commit(1) })
-    }
 
     #[test]
     fn no_leaf_is_judged_while_its_round_is_open() {
@@ -244,6 +183,6 @@ mod tests {
         let total = Evidence::Total(Total { freeze, culprit });
         assert!(matches!(check_evidence(&ledger, &total, &claim), Err(Reject::Stale(_))));
         // What messages decide does not wait.
-        assert!(check_evidence(&ledger, &two_commitments(), &claim).is_ok());
+        assert!(check_evidence(&ledger, &two_commitments(&ledger), &claim).is_ok());
     }
 }
