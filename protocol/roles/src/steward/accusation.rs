@@ -1,4 +1,4 @@
-//! Accusations: what they claim, and whether something has to be fetched to examine them.
+//! Accusations: the evidence, its claim, and whether the examination fetches something.
 
 use muster_core::audit::Claim;
 use muster_core::ids::{Digest, MemberId};
@@ -14,19 +14,20 @@ use muster_core::sign::Signed;
 pub struct Allegation {
     /// The evidence.
     pub evidence: Evidence,
-    /// Name of the evidence.
+    /// The digest of the evidence.
     pub digest: Digest,
     /// The member that accuses.
     pub accuser: MemberId,
-    /// The member that is accused, and the contribution or part that this is about.
+    /// The member that is accused, and the contribution or part that the evidence is about.
     pub claim: Claim,
-    /// Whether it is a verifier's finding, which the steward has to examine (DUTY-10).
+    /// Whether the evidence is a verifier's finding, which the steward has to examine (DUTY-10).
     pub owed: bool,
     /// How often it was examined and could not be decided.
     pub tries: u32,
 }
 
-/// Two different commitments of one member in one round, if `second` is another one than the held or frozen one.
+/// Evidence of two different commitments of one member in one round, if `second` differs from the held or
+/// frozen one.
 pub(super) fn equivocation(
     ledger: &Ledger,
     held: Option<&Signed<Commit>>,
@@ -34,7 +35,7 @@ pub(super) fn equivocation(
 ) -> Option<Evidence> {
     let run = ledger.run();
     let said = second.verify(run).ok()?;
-    // A late second commitment contradicts what was frozen, though the conductor holds nothing any more.
+    // A late second commitment contradicts the frozen one, though the conductor holds no commitment any more.
     let frozen = ledger.round(said.round).and_then(|view| view.freeze()?.verify(run).ok());
     let frozen = frozen.and_then(|record| match &record.body {
         Body::Freeze(freeze) => {
@@ -47,15 +48,16 @@ pub(super) fn equivocation(
     (*before != *said).then(|| Evidence::Equivocation(Equivocation { first, second: second.clone() }))
 }
 
-/// Whether two commitments are what two honest machines with one key say: they have not had time for as many leaves, or the
-/// sums of the same leaves differ, as with a tolerance.
+/// Whether two honest machines with one key can have signed both commitments: one machine had time for fewer
+/// leaves, or, with a tolerance, their sums of the same leaves differ.
 pub(super) fn is_of_two_machines(ledger: &Ledger, evidence: &Evidence) -> bool {
     let Evidence::Equivocation(pair) = evidence else { return false };
     let leaves = |signed: &Signed<Commit>| signed.verify(ledger.run()).ok().map(|commit| commit.leaves);
     !ledger.manifest().profile.has_defined_bits() || leaves(&pair.first) != leaves(&pair.second)
 }
 
-/// Two different results for one part, if `second` is another one than the held or sealed one over the same inputs.
+/// Evidence of two different results for one part, if `second` differs from the held or sealed one over the
+/// same inputs.
 pub(super) fn two_results(
     ledger: &Ledger,
     held: Option<&Signed<PartResult>>,
@@ -75,8 +77,8 @@ pub(super) fn two_results(
     Some(Evidence::Results(TwoResults { first, second: second.clone() }))
 }
 
-/// Whether something may have to be fetched to decide evidence. In `exact` what a verifier says of leaves, drawn ones or
-/// all of them, is decided without its integers, and an acquittal mostly is.
+/// Whether the examination of evidence may have to fetch something. In `exact` findings about leaves, drawn
+/// ones or all of them, are decided without the integers, and so are most acquittals.
 pub(super) fn fetches(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> bool {
     let exact = ledger.manifest().profile.leaves_stand_for_integers();
     let view = ledger.round(claim.round);

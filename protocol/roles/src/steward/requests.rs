@@ -1,53 +1,64 @@
-//! What members say to the steward, checked, and the answers.
+//! Requests of members: each is checked, taken or refused, and answered.
 
-use muster_core::codec::encode;
+use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::MemberId;
 use muster_core::ledger::Standing;
 use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{Checked, Commit, CommitReceipt, PartResult, Receipt};
+use muster_core::messages::round::{
+    Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult, Receipt,
+};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
-use muster_core::round::ClaimedDelivery;
+use muster_core::round::{ClaimedDelivery, ShownDelivery};
 use muster_core::sign::Signed;
 
+use super::Steward;
 use super::accusation::{equivocation, is_of_two_machines, two_results};
-use super::{Bulletin, Question, Steward, StewardEffect};
+use super::admission::enrol;
+use super::interface::{Bulletin, Question, StewardEffect};
+use super::relays::Relay;
 use crate::keeper::Wanted;
 
-/// How often an aggregator may ask for the same blocks of the open round before others.
-const ASKED_AGAIN: usize = 4;
-
-/// What is said to a second commitment.
+/// Reply to a second commitment.
 const TWO_MACHINES: &str = "a member commits once in a round, and another commitment with this key is held. If two machines run \
     with a copy of one data directory, stop one: each needs a directory and an invitation of its own, and a key that signs two \
     results of the same work is banned for life";
 
-/// What is taken at once, or sealed or read first.
+/// When a request is answered.
 pub(super) enum Disposition {
+    /// At once.
     Now(Response),
-    /// At once, but it brings nothing new: there is nothing to keep.
+    /// At once; the request brings nothing new, so that there is nothing to keep.
     Again,
-    /// Once this is sealed.
+    /// Once this record is sealed.
     Sealed(Box<Body>),
-    /// Once it is read.
+    /// Once these blocks are read.
     Read(InputQuery, Wanted),
-    /// Once it is stored.
+    /// Once these blocks are stored.
     Stored(Box<PutBlocks>),
-    /// Once its receipts are checked.
+    /// Once the receipts of this delivery are checked.
     Claimed(Box<ClaimedDelivery>),
 }
 
+/// Whether the steward has taken a notice before.
+#[derive(Clone, Copy)]
+enum Posting {
+    New,
+    /// An earlier process took it.
+    Again,
+}
+
 impl Steward {
-    /// ROUND-9: takes a request, or refuses what is early, late or said twice. Answers now, or once what is asked for is
-    /// sealed, stored or read.
+    /// ROUND-9: takes a request, or refuses one that is early, late or repeated. The answer goes out now, or
+    /// once something is sealed, stored, read or checked.
     pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
         let effect = match self.judge_request(question, from, request, date) {
             Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),
             Ok(Disposition::Again) => StewardEffect::Answer(question, Response::Done),
             Ok(Disposition::Sealed(body)) => {
-                self.waiting.push((encode(&*body), question));
+                self.admission.wait(&body, question);
                 return self.conductor.propose(*body);
             }
             Ok(Disposition::Read(query, wanted)) => StewardEffect::Read(question, query, wanted),
@@ -60,12 +71,9 @@ impl Steward {
 
     /// Blocks were stored, or why not.
     pub(super) fn stored(&mut self, question: Question, stored: Result<Option<Receipt>, Reject>) {
-        let relayed = self.storing.remove(&question);
+        self.relays.stored(question, stored.is_ok());
         let answer = match stored {
             Ok(receipt) => {
-                if let Some((sender, attempt, part)) = relayed {
-                    self.relayed.entry((sender, attempt)).or_default().insert(part);
-                }
                 let run = self.ledger().run();
                 let signed = |receipt| Response::Receipt(self.identity.sign(run, &receipt));
                 receipt.map_or(Response::Done, signed)
@@ -75,15 +83,14 @@ impl Steward {
         self.effects.push_back(StewardEffect::Answer(question, answer));
     }
 
-    /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
-    /// member.
+    /// Takes requests again that an earlier process took. A request that is too late by now is refused as it
+    /// would be from a member.
     pub(super) fn replay(&mut self, kept: Vec<Request>) {
-        self.replaying = true;
         for request in kept {
             let taken = match request {
                 Request::Commit(signed) => self.conductor.commit(0, signed).map(drop),
                 Request::Delivered(signed) => self.conductor.delivered(0, &signed),
-                Request::Notice(notice) => self.notice(notice).map(drop),
+                Request::Notice(notice) => self.notice(notice, Posting::Again).map(drop),
                 Request::Checked(signed) => self.conductor.checked(0, &signed),
                 _ => Ok(()),
             };
@@ -91,7 +98,6 @@ impl Steward {
                 tracing::trace!("kept, but over: {reject}");
             }
         }
-        self.replaying = false;
     }
 
     fn judge_request(
@@ -101,15 +107,16 @@ impl Steward {
         request: Request,
         date: u64,
     ) -> Result<Disposition, Reject> {
-        // These two come from whoever is no member: a newcomer, or somebody who brings an order of the organiser.
+        // Only these two may come from somebody that is no member: a newcomer, or a bearer of an order of the
+        // organiser.
         if let Request::Enrol(signed) = request {
             return self.enrol(signed, date);
         }
         if let Request::CloseTree(signed) = request {
             return self.close_tree(signed);
         }
-        // CHAN-10: who is no member is told what is public, and takes part in nothing.
-        // CALL-7: whoever calls with the steward's key brings what it has found as the steward itself.
+        // CHAN-10: a stranger is told what is public, and takes part in nothing.
+        // CALL-7: a caller that has the steward's key accuses as the steward.
         let own = *peer == self.identity.id() && matches!(request, Request::Accuse(Evidence::Answer(_)));
         if self.ledger().member(peer).is_none() && !own {
             return Err(Reject::NotEntitled("say this: it is no member"));
@@ -120,7 +127,7 @@ impl Steward {
             Request::Checked(signed) => self.checked(signed),
             Request::Notice(notice) => {
                 let kept = notice.clone();
-                let answer = self.notice(notice)?;
+                let answer = self.notice(notice, Posting::New)?;
                 if matches!(answer, Disposition::Now(_)) {
                     self.keep(Request::Notice(kept));
                 }
@@ -136,24 +143,8 @@ impl Steward {
     }
 
     fn enrol(&mut self, signed: Signed<Enrol>, date: u64) -> Result<Disposition, Reject> {
-        let run = self.ledger().run();
-        let author = signed.verify(run)?.author();
-        // A request may come twice when its answer was lost.
-        if let Some(member) = self.ledger().member(&author) {
-            let gone = matches!(member.standing, Standing::Banned | Standing::Left);
-            return if gone {
-                Err(Reject::NotEntitled("enrol again"))
-            } else {
-                Ok(Disposition::Now(Response::Done))
-            };
-        }
-        let enrol = self.ledger().check_enrol(&signed)?;
-        let expires = enrol.invitation.as_ref().map(|shown| shown.invitation.verify(run)).transpose()?;
-        // LEDGER-5: only the steward has a clock, so no follower can check this.
-        if expires.is_some_and(|invitation| invitation.expires < date) {
-            return Err(Reject::Rule("the invitation has expired; ask for another one"));
-        }
-        Ok(Disposition::Sealed(Box::new(Body::Admit(signed))))
+        let admit = enrol(self.ledger(), signed, date)?;
+        Ok(admit.map_or(Disposition::Now(Response::Done), |body| Disposition::Sealed(Box::new(body))))
     }
 
     /// The organiser's order, whoever brings it.
@@ -167,10 +158,10 @@ impl Steward {
         let said = signed.verify(run)?;
         let slot = self.ledger().current().and_then(|view| view.slot_of(&said.author()));
         let held = slot.and_then(|slot| self.conductor.held_commit(slot)).cloned();
-        // Before the conductor, which would drop the second commitment, and the evidence with it.
+        // The conductor would drop the second commitment, and the evidence with it.
         if let Some(evidence) = equivocation(self.ledger(), held.as_ref(), &signed) {
-            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves, and with a tolerance another
-            // machine has other sums. Nobody gains by what is refused.
+            // COMMIT-8: a slower machine with a copy of the data directory sums fewer leaves, and with a
+            // tolerance another machine has other sums. Nobody gains by what is refused.
             let honest = is_of_two_machines(self.ledger(), &evidence);
             if !honest {
                 // Whether or not the queue takes it, the second commitment is refused.
@@ -183,39 +174,97 @@ impl Steward {
         if held.is_none() {
             self.keep(Request::Commit(signed.clone()));
         }
-        // COMMIT-4: the receipt is of the one that is held, however often and with whatever signature it is said again.
+        // COMMIT-4: the receipt names the held commitment, however often and with whatever signature it is
+        // said again.
         let kept = held.as_ref().unwrap_or(&signed);
         let receipt = CommitReceipt { commit: kept.digest(), round: commit.round };
         Ok(Disposition::Now(Response::Committed(self.identity.sign(run, &receipt))))
     }
 
-    /// Keeps an aggregator's own part, so that it is not in its author's hands alone, and some of those that an
-    /// aggregator did not take.
+    /// ROUND-35: a delivery is refused for what it cannot bring before the signature of any receipt is
+    /// checked.
+    fn delivered(&mut self, question: Question, signed: Signed<Delivered>) -> Result<Disposition, Reject> {
+        let claimed = self.conductor.claim_delivery(&signed)?;
+        let author = claimed.author();
+        if self.deliveries.is_taken(&author, &signed.digest()) {
+            // The answer may have been lost.
+            return self.promise(signed).map(Disposition::Now);
+        }
+        if !claimed.is_new() {
+            return Err(Reject::Rule("a second delivery brings a receipt that the first one did not"));
+        }
+        // Only an author that the round knows is counted: keys cost nothing.
+        self.deliveries.try_once(author)?;
+        if claimed.unchecked() == 0 {
+            return self.take_delivery(signed, &claimed.check()?).map(Disposition::Now);
+        }
+        // ROUND-36: the phase does not end while the steward checks the receipts.
+        self.conductor.owes(self.now, question.0);
+        self.deliveries.check(question, signed);
+        Ok(Disposition::Claimed(Box::new(claimed)))
+    }
+
+    /// The receipts of a delivery were checked.
+    pub(super) fn delivery_checked(&mut self, question: Question, shown: Result<ShownDelivery, Reject>) {
+        let signed = self.deliveries.checked(question).or_bug("a delivery that is being checked");
+        let Some(signed) = signed else { return };
+        let answer = shown.and_then(|shown| self.take_delivery(signed, &shown));
+        let answer = answer.unwrap_or_else(|reject| Response::refused(&reject.to_string()));
+        self.effects.push_back(StewardEffect::Answer(question, answer));
+        // Last: until here the phase has waited for it.
+        self.conductor.paid(self.now, question.0);
+    }
+
+    fn take_delivery(
+        &mut self,
+        signed: Signed<Delivered>,
+        shown: &ShownDelivery,
+    ) -> Result<Response, Reject> {
+        self.conductor.deliver(self.now, shown)?;
+        let said = signed.verify(self.ledger().run())?;
+        // Before the receipt: a promise that a crash lets this steward forget would convict it (AUDIT-13).
+        self.keep(Request::Delivered(signed.clone()));
+        self.deliveries.take(said.author(), signed.digest());
+        self.promise(signed)
+    }
+
+    /// The answer to a delivery that is taken.
+    fn promise(&self, signed: Signed<Delivered>) -> Result<Response, Reject> {
+        let ledger = self.ledger();
+        let said = signed.verify(ledger.run())?;
+        let commitment = ledger
+            .current()
+            .and_then(|view| view.slot_of(&said.author()).and_then(|slot| view.commitment(slot)));
+        if commitment.is_none_or(|commitment| commitment.weight == 0) {
+            // STAND-3: a contribution without weight does not count, so that nothing is promised.
+            return Ok(Response::Done);
+        }
+        // ROUND-5: from here on the sealed inputs must count it.
+        let receipt =
+            DeliveryReceipt { delivered: signed.digest(), round: said.round, attempt: said.attempt };
+        Ok(Response::Delivered(self.identity.sign(ledger.run(), &receipt)))
+    }
+
+    /// Takes an aggregator's own part, so that not its author alone has it, and some parts that an aggregator
+    /// did not take.
     fn put(&mut self, question: Question, sender: &MemberId, put: PutBlocks) -> Result<Disposition, Reject> {
         let (view, me) = (self.ledger().round(put.round), self.identity.id());
         let view = view.ok_or(Reject::Stale("the round is not remembered"))?;
         let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
         let part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
-        let attempt = put.attempt;
-        let relayed = !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
-        if relayed {
+        let kept = view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
+        if !kept {
+            let relay = Relay { sender: *sender, attempt: put.attempt, part };
             let open = self.ledger().current().is_some_and(|view| view.round() == put.round);
-            let mut held = self.relayed.get(&(*sender, attempt)).cloned().unwrap_or_default();
-            // Those that are on their way to the disk take room as well.
-            let storing = self.storing.values().filter(|(by, of, _)| (by, *of) == (sender, attempt));
-            held.extend(storing.map(|(_, _, part)| *part));
+            // ROUND-24: half of the parts, so that nobody sends everything through the steward.
             let slot = view.slot_of(sender);
             let most = slot.map_or(0, |slot| view.parts_of(slot).count().div_ceil(2));
-            // ROUND-24: half of the parts, so that nobody sends everything through the steward.
-            // A part that is here already takes no more room: its receipt may have been lost on the way.
-            let room = held.contains(&part) || held.len() < most;
-            if !open || !room {
+            if !open || !self.relays.has_room(&relay, most) {
                 return Err(Reject::Rule(
                     "the steward takes half of a member's parts at most, while the round lasts",
                 ));
             }
-            // Counted once it is stored: a delivery that is refused uses up no room.
-            self.storing.insert(question, (*sender, attempt, part));
+            self.relays.store(question, relay);
         }
         Ok(Disposition::Stored(Box::new(put)))
     }
@@ -229,11 +278,9 @@ impl Steward {
     ) -> Result<Disposition, Reject> {
         let mut wanted = Wanted::by(self.ledger(), peer, &query)?;
         if let Wanted::Now { most, .. } = wanted {
-            let asked = self.asked.entry((*peer, query.member)).or_default();
-            *asked = asked.saturating_add(query.blocks.len());
-            // ROUND-36: what an aggregator lacks, and again where an answer was lost. Whoever asks for ever is served like
-            // everybody, and no phase waits for it.
-            if *asked <= most.saturating_mul(ASKED_AGAIN) {
+            // ROUND-36: the phase waits while the steward gives what an aggregator lacks, and again where an
+            // answer was lost.
+            if self.relays.ask(*peer, query.member, query.blocks.len(), most) {
                 self.conductor.owes(self.now, question.0);
             } else {
                 wanted = wanted.later();
@@ -248,7 +295,7 @@ impl Steward {
         Ok(Disposition::Now(Response::Done))
     }
 
-    /// Takes a result; what would be sealed of a part is shown in the next turn. Says whether it is new.
+    /// Takes a result, and says whether it is new. The next turn shows the result that would be sealed.
     fn result(&mut self, signed: &Signed<PartResult>) -> Result<bool, Reject> {
         let said = signed.verify(self.ledger().run())?;
         let held = self.conductor.held_result(said.part, &said.author()).cloned();
@@ -261,7 +308,7 @@ impl Steward {
         self.conductor.result(self.now, signed.clone())
     }
 
-    fn notice(&mut self, notice: Notice) -> Result<Disposition, Reject> {
+    fn notice(&mut self, notice: Notice, posting: Posting) -> Result<Disposition, Reject> {
         let now = self.now;
         match &notice {
             Notice::Echo(signed) if !self.conductor.echo(now, signed.clone())? => {
@@ -283,7 +330,8 @@ impl Steward {
                 return Ok(Disposition::Sealed(Box::new(Body::Ready(signed.clone()))));
             }
             Notice::Opinion(signed) => {
-                self.opinion(signed)?;
+                // The next turn settles what follows.
+                self.court.opinion(self.conductor.ledger(), signed)?;
                 self.effects.push_back(StewardEffect::Post(notice));
             }
             // A false Charge would have jurors recompute for nothing; a false Obtained would end a silence.
@@ -300,21 +348,21 @@ impl Steward {
             | Notice::Recomputation(_)
             | Notice::Recheck(_) => {
                 let ledger = self.conductor.ledger();
-                // A step that was taken before a restart counts by who was entitled to it then.
-                let sealed = match self.replaying {
-                    true => self.docket.recall(now, ledger, &notice)?,
-                    false => self.docket.post(now, ledger, &notice)?,
+                let sealed = match posting {
+                    Posting::Again => self.board.recall(now, ledger, &notice)?,
+                    Posting::New => self.board.post(now, ledger, &notice)?,
                 };
                 self.watch_audit(&notice);
                 self.effects.push_back(StewardEffect::Post(notice));
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
-                self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
+                self.board.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
             }
         }
         Ok(Disposition::Now(Response::Done))
     }
 
-    /// COMMIT-8: tells people of a member that is elsewhere all at once while it still has a connection.
+    /// COMMIT-8: tells people of a member that suddenly is at another address while it still has a
+    /// connection.
     fn watch_move(&mut self, member: &MemberId) {
         let active = self.ledger().member(member).is_some_and(|member| member.standing == Standing::Active);
         if active && self.presence.is_connected(member) {
@@ -351,7 +399,7 @@ impl Steward {
         }
     }
 
-    /// Keeps what was said until a record holds it.
+    /// Keeps a request until a record holds it.
     pub(super) fn keep(&mut self, request: Request) {
         let round = self.ledger().next_round();
         self.effects.push_back(StewardEffect::Keep(round, Box::new(request)));

@@ -1,7 +1,5 @@
-//! What aggregators say of parts: it is shown to contributors before anything is sealed, and a part that they object to is
-//! reduced again.
-
-use std::collections::BTreeSet;
+//! Results of parts: they are shown to contributors before they are sealed, and a part that contributors
+//! object to is reduced again.
 
 use muster_core::audit::{Claim, Judgement};
 use muster_core::bug;
@@ -13,25 +11,27 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 
+use super::Steward;
 use super::accusation::Allegation;
 use super::hearing::Ruling;
-use super::{Bulletin, Steward, StewardEffect};
+use super::interface::{Bulletin, StewardEffect};
 
 impl Steward {
     /// Reduces a part again that contributors object to.
     pub(super) fn inspect(&mut self, result: Signed<PartResult>) {
-        // What cannot even be put into evidence cannot be reduced again: it does not count (ROUND-22).
+        // A result that cannot even be put into evidence cannot be reduced again: it does not count
+        // (ROUND-22).
         let Some(accusation) = self.suspicion(&result) else {
             let said = result.verify(self.ledger().run());
             return said.into_iter().for_each(|said| {
                 self.conductor.inspected(self.now, said.part, &said.author(), false);
             });
         };
-        let matter = self.matter(&accusation);
+        let matter = self.court.matter(self.ledger(), &accusation);
         self.effects.push_back(StewardEffect::Inspect(Box::new(accusation), Box::new(matter)));
     }
 
-    /// The evidence that it would be, if the part is wrong.
+    /// The accusation that this result calls for, if the part is wrong.
     fn suspicion(&self, result: &Signed<PartResult>) -> Option<Allegation> {
         let said = result.verify(self.ledger().run()).ok()?;
         let evidence = Evidence::Aggregation(self.ledger().round(said.round)?.reduction(&said, result)?);
@@ -45,8 +45,8 @@ impl Steward {
         })
     }
 
-    /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
-    /// inputs are unavailable.
+    /// A part was reduced again. A right result counts. Any other is struck, whether its aggregator lied or
+    /// its inputs are unavailable.
     pub(super) fn inspected(&mut self, accusation: &Allegation, judgement: Judgement) {
         let Evidence::Aggregation(part) = &accusation.evidence else {
             bug!("a part that was reduced again; found: {:?}", accusation.claim);
@@ -57,25 +57,19 @@ impl Steward {
         let right = matches!(judgement, Judgement::NotGuilty(_));
         match judgement {
             Judgement::Guilty { .. } => {
-                self.decided(accusation, Ruling::plain(accusation.evidence.clone(), judgement));
+                let ruling = Ruling::plain(accusation.evidence.clone(), judgement);
+                self.in_court(|court, facts| court.rule(facts, accusation, ruling));
             }
             other => self.tell(Bulletin::Inspected(PartResult::clone(&result), right, other)),
         }
         self.conductor.inspected(self.now, result.part, &result.author(), right);
     }
 
-    /// Shows what would be sealed of each part, where that is not what was shown before, and fetches its values.
+    /// Shows the results that would be sealed and were not shown before, and fetches their values.
     pub(super) fn show_results(&mut self) {
-        let ledger = self.conductor.ledger();
-        let attempt = |part| ledger.current().and_then(|view| view.attempt(part)).unwrap_or_default();
-        let standing =
-            self.conductor.standing().map(|(part, digest, signed)| (part, (digest, attempt(part)), signed));
-        // A result of the next attempt is another one, even with the same digest: contributors compare it anew.
-        let new = standing.filter(|(part, said, _)| self.shown.get(part) != Some(said));
-        let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
-        for (part, said, signed) in new {
-            self.shown.insert(part, said);
-            // ROUND-30: contributors are waited for once the values are here, so that these are fetched at once.
+        for signed in self.board.new_results(&self.conductor) {
+            // ROUND-30: contributors are waited for once the values are here, so that these are fetched at
+            // once.
             if let Ok(said) = signed.verify(self.ledger().run()) {
                 let author = said.author();
                 self.effects.push_back(StewardEffect::Prefetch(Box::new(said.into_inner()), author));
@@ -84,7 +78,7 @@ impl Steward {
         }
     }
 
-    /// Says who has failed (LEDGER-20) by a record.
+    /// Says which members a record marks as failing (LEDGER-20).
     pub(super) fn tell_failures(&mut self, height: Height) {
         let members = self.conductor.ledger().members().iter();
         let lost = members.filter(|member| {
@@ -97,10 +91,8 @@ impl Steward {
 
     /// Says once who kept a round waiting.
     pub(super) fn tell_stalling(&mut self) {
-        let stalling: BTreeSet<_> = self.conductor.stalling().copied().collect();
-        for member in stalling.difference(&self.stalling).copied().collect::<Vec<_>>() {
+        for member in self.told.stalling(self.conductor.stalling().copied().collect()) {
             self.tell(Bulletin::Moved(member, "did not check the results in time"));
         }
-        self.stalling = stalling;
     }
 }

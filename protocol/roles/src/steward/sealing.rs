@@ -1,15 +1,16 @@
-//! Sealing: what the machine proposes becomes a signed record, and what follows from each kind of record.
+//! Sealing: a proposal becomes a signed record, and the rooms learn of each kind of record.
 
 use muster_core::codec::encode;
 use muster_core::ids::Round;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::wire::Response;
 
-use super::{Bulletin, Steward, StewardEffect};
+use super::Steward;
+use super::interface::{Bulletin, StewardEffect};
 
-/// Refused records of a round's own in a row that mean a bug.
+/// Records of the round itself that may be refused in a row: more mean a bug.
 const REFUSALS: u32 = 16;
-/// What is said of a member that is late (AUDIT-27).
+/// The news of a late member (AUDIT-27).
 const LATE: &str = "lets its audits wait: its work counts again once it has answered them";
 
 impl Steward {
@@ -18,15 +19,20 @@ impl Steward {
         if let Body::Ban(ban) = &mut body {
             ban.effective = self.ledger().first_round_without();
         }
-        // AUDIT-24: effects are performed in order, so the values are on the disk before the record that forgets them.
-        self.exhibit_before(&body);
+        // AUDIT-24: effects are performed in order, so the values are on the disk before the record that
+        // forgets them.
+        let ledger = self.conductor.ledger();
+        let parts = self.exhibits.write_before(ledger, self.board.docket(), &body);
+        if !parts.is_empty() {
+            self.effects.push_back(StewardEffect::KeepParts { parts, at_once: true });
+        }
         let (name, of_round) = (encode(&body), is_of_round(&body));
         let record = self.ledger().record(body);
         let signed = self.identity.sign(self.ledger().run(), &record);
         let answer = match self.conductor.sealed(self.now, &signed) {
             Ok(verified) => {
-                // LEDGER-3: before any effect that follows from the record, so that nothing is shown that a crash can
-                // undo.
+                // LEDGER-3: before any effect that follows from the record, so that nothing is shown that a
+                // crash can undo.
                 self.effects.push_back(StewardEffect::Seal(Box::new(signed), Box::new(verified)));
                 self.refusals = 0;
                 self.sealed(&record);
@@ -35,7 +41,8 @@ impl Steward {
             Err(reject) => {
                 // LEDGER-3: a refused record is shown to nobody, and the next one has its height.
                 tracing::debug!("a proposed record was not sealed: {reject}");
-                // What members bring about is no fault of this steward, however often it is refused.
+                // Members can have their proposals refused as often as they like: that is no fault of this
+                // steward.
                 self.refusals += u32::from(of_round);
                 if self.refusals >= REFUSALS {
                     self.effects.push_back(StewardEffect::Halt(format!(
@@ -45,13 +52,12 @@ impl Steward {
                 Response::refused(&reject.to_string())
             }
         };
-        if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
-            let question = self.waiting.swap_remove(index).1;
+        if let Some(question) = self.admission.answered(&name) {
             self.effects.push_back(StewardEffect::Answer(question, answer));
         }
     }
 
-    /// What follows from a record.
+    /// Tells the rooms of a record, and people.
     fn sealed(&mut self, record: &Record) {
         if matches!(record.body, Body::Freeze(_) | Body::Inputs(_) | Body::Outcome(_)) {
             self.tell_failures(record.height);
@@ -59,24 +65,23 @@ impl Steward {
         match &record.body {
             Body::Admit(enrol) => self.tell(Bulletin::Admitted(enrol.claimed_signer())),
             Body::Begin(_) => self.tell(Bulletin::Began),
-            // A member that had read of a Reassign could not take in what was shown just before it.
+            // A member that has read of a Reassign cannot take in results that were shown just before it.
             Body::Inputs(_) => {
-                self.shown.clear();
-                // Of the second attempt other aggregators lack other blocks.
-                self.asked.clear();
+                self.board.forget_results();
+                self.relays.inputs_sealed();
             }
             Body::Outcome(outcome) => self.over(outcome.round),
             Body::Silence(request) => {
                 if let Ok(request) = request.verify(self.ledger().run()) {
                     // AUDIT-24: by the time of a ban its round may be forgotten and the keepers gone.
-                    self.justice.exhibits.suspect(request.round, request.target);
+                    self.exhibits.suspect(request.round, request.target);
                     self.tell(Bulletin::Moved(request.target, "did not answer an audit"));
                 }
             }
             Body::Ban(ban) => {
-                self.justice.exhibits.banned(&ban.culprit);
+                self.exhibits.banned(&ban.culprit);
                 self.tell(Bulletin::Banned(ban.clone()));
-                self.examine_past(ban);
+                self.past.convicted(ban);
             }
             Body::Idle(idle) => self.tell(Bulletin::Idle(idle.clone())),
             Body::Late(_) => {
@@ -94,13 +99,14 @@ impl Steward {
             Body::Close(root) => {
                 self.effects.push_back(StewardEffect::Archive);
                 self.tell(Bulletin::Closed(*root));
-                self.closed_at = Some(self.now);
+                self.closing.closed(self.now);
             }
             Body::Rewind(rewind) => {
                 let round = self.ledger().next_round();
-                // Before anything of the next round: its Begin names the state that the Rewind has made the newest.
+                // Before any effect of the next round: its Begin names the state that the Rewind has made the
+                // newest.
                 self.effects.push_back(StewardEffect::GoBack(Box::new(rewind.clone())));
-                self.justice.went_back(&rewind.evidence);
+                self.past.went_back(&rewind.evidence);
                 self.tell(Bulletin::WentBack(rewind.clone(), round));
             }
             Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
@@ -109,11 +115,10 @@ impl Steward {
 
     /// A round is over.
     fn over(&mut self, round: Round) {
-        self.shown.clear();
-        self.relayed.clear();
+        self.board.forget_results();
+        self.relays.forget();
         self.deliveries.forget();
-        self.asked.clear();
-        self.justice.forget(self.conductor.ledger());
+        self.court.forget(self.conductor.ledger());
         self.forget_exhibits();
         let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));
         self.tell(Bulletin::Ended(round, pause));
@@ -122,7 +127,7 @@ impl Steward {
     }
 }
 
-/// Whether the round itself asks for a record, and cannot go on without.
+/// Whether the round itself needs this record to go on.
 fn is_of_round(body: &Body) -> bool {
     matches!(
         body,

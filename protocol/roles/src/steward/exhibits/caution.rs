@@ -1,4 +1,5 @@
-//! Parts of rounds that are forgotten while an audit lasts: kept by value until it is known whether replay needs them.
+//! Caution: parts of rounds that are forgotten while an audit lasts are kept by value until the audit shows
+//! whether replay needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +10,15 @@ use muster_core::ledger::{Ledger, RoundView};
 
 use super::counted::{Counted, OwedPart, PartName};
 
-/// What is kept for whose sake.
+/// Parts that are kept, and the members for whose sake.
 #[derive(Default)]
 pub(super) struct Caution {
     parts: BTreeMap<PartName, BTreeSet<MemberId>>,
 }
 
-/// Members of whom an audit lasts.
+/// Members whose audits last.
 pub(super) struct Lasting {
-    /// A coin that tells whom its verifier audits is not shown yet.
+    /// Whether a coin is not shown yet that tells whom its verifier audits.
     anybody: bool,
     members: BTreeSet<MemberId>,
 }
@@ -25,8 +26,7 @@ pub(super) struct Lasting {
 impl Lasting {
     /// Of the open cases of a docket.
     pub(super) fn of(ledger: &Ledger, cases: impl Iterator<Item = OpenCase>) -> Self {
-        // A small part of what is remembered: a round is kept by value only where the audit of a later one has not ended
-        // before long.
+        // Only long audits count, so that few of the remembered rounds are kept by value.
         let soon = ledger.manifest().lasting_rounds();
         let cases: Vec<OpenCase> =
             cases.filter(|case| case.round.0.saturating_add(soon) < ledger.next_round().0).collect();
@@ -42,8 +42,8 @@ impl Lasting {
 }
 
 impl Caution {
-    /// The parts of a round, about to be forgotten, that count somebody of whom an audit lasts. They are kept for its sake
-    /// from now on.
+    /// The parts of a round, about to be forgotten, that count a member whose audit lasts. They are kept for
+    /// its sake from now on.
     pub(super) fn take(
         &mut self,
         ledger: &Ledger,
@@ -59,7 +59,7 @@ impl Caution {
                 let plan = view.parts().get(part.index()).or_bug("a part that counts a contribution");
                 let Some(plan) = plan else { continue };
                 let name = (view.round(), part);
-                // What is kept for another reason stays for good.
+                // A part that is kept for another reason stays for good.
                 if kept(&name) && !self.parts.contains_key(&name) {
                     continue;
                 }
@@ -72,13 +72,13 @@ impl Caution {
         owed.into_values().collect()
     }
 
-    /// These are kept for good, for another reason.
+    /// This part is kept for good, for another reason.
     pub(super) fn keep(&mut self, name: &PartName) {
         self.parts.remove(name);
     }
 
-    /// Parts of forgotten rounds that nobody needs any more: every audit for whose sake they were kept is over, and nobody
-    /// was banned. Where somebody was, they stay for good.
+    /// Parts of forgotten rounds that nobody needs any more: every audit for whose sake they were kept is
+    /// over, and nobody was banned. The parts of a banned member stay for good.
     pub(super) fn drop_needless(
         &mut self,
         ledger: &Ledger,
@@ -87,7 +87,7 @@ impl Caution {
     ) -> Vec<PartName> {
         self.parts.retain(|_, members| !members.iter().any(|member| ledger.is_banned(member)));
         let forgotten = |round: Round| ledger.round(round).is_none();
-        // Those that are being written are dropped the next time.
+        // Parts that are being written are dropped the next time.
         let over = self.parts.iter().filter(|(name, members)| {
             let needed = members.iter().any(|member| lasting.holds(member));
             forgotten(name.0) && kept.contains(*name) && !needed

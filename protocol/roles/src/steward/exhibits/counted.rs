@@ -14,9 +14,9 @@ pub type OwedPart = (Round, Part, Vec<Block>);
 
 /// Which parts of a contribution were sealed as inputs.
 pub struct Counted {
-    /// Those that have a result: replay reduces them again.
+    /// Parts that have a result: replay reduces them again.
     pub parts: BTreeSet<Part>,
-    /// Others, of aggregators that were struck: evidence against these needs them, if it is the evidence of a ban.
+    /// Parts of aggregators that were struck: the evidence of their bans needs them.
     pub others: BTreeSet<Part>,
 }
 

@@ -198,7 +198,8 @@ fn aggregation(accuser: u8, culprit: u8, number: u32) -> Allegation {
     of(evidence, accuser, culprit, 0)
 }
 
-/// Examinations of a slanderer's accusations in so many rounds, in each of which it brings as many as it likes.
+/// Examinations of a slanderer's accusations in so many rounds, in each of which it brings as many as it
+/// likes.
 fn examined(rounds: u32, how: Heard) -> Vec<u32> {
     let (mut queue, mut examined, mut number) = (Queue::default(), Vec::new(), 0);
     for round in 0..rounds {
