@@ -87,7 +87,7 @@ const CORE_LAYERS: &[&[&str]] = &[
 /// Layers of the node: nothing honest names the rehearsal, and steward and member do not see each other.
 const NODE_LAYERS: &[&[&str]] = &[
     &["shares"],
-    &["address", "backend", "intake", "show"],
+    &["intake", "show"],
     &["progress"],
     &["organise"],
     &["steward", "member"],

@@ -4,8 +4,6 @@
 //! other, then the organiser's work. A rehearsal plays cheats, which no honest path names; a build without the feature
 //! `rehearse` does not have it.
 
-pub mod address;
-pub mod backend;
 pub mod cli;
 mod intake;
 pub mod member;

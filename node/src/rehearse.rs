@@ -32,12 +32,12 @@ use rehearsal::{DrillOptions, RehearsalOptions};
 use role::{RehearsalRole, play};
 
 use muster_core::error::Misuse;
+use muster_replica::backend::BackendChoice;
 
 use self::attack::ATTACKS;
 use self::deed::deed;
 use self::lie::Lie;
 use self::rehearsal::{Rehearsal, read};
-use crate::backend::BackendChoice;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// What is rehearsed, on the command line.

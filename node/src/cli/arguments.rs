@@ -6,9 +6,9 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
+use muster_replica::backend::BackendChoice;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 
-use crate::backend::BackendChoice;
 use crate::exit::{Failure, Outcome};
 use crate::organise::ask::GRACE;
 use crate::organise::config::preset::Preset;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_replica::backend::BackendChoice;
 use muster_store::dataset::RouterSize;
 use muster_store::regular;
 
@@ -9,7 +10,6 @@ use super::lie::Lie;
 use super::odds::Odds;
 use super::share::Share;
 use super::swept::Sweep;
-use crate::backend::BackendChoice;
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::Settings;
 use crate::organise::pack::ROUTE_TOKENS;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use muster_net::address::reachable;
 use muster_net::capacity::{self, Capacity};
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
@@ -12,7 +13,6 @@ use muster_store::home::Home;
 use muster_store::patience;
 
 use super::options::HostOptions;
-use crate::address::reachable;
 use crate::exit::{Failure, Outcome};
 use crate::organise::ADDRESSES;
 use crate::organise::invite::bounded;

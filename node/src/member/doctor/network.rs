@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
+use muster_net::address::{is_loopback, reachable};
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 
 use super::finding::Finding;
-use crate::address::{is_loopback, reachable};
 use crate::exit::{Exit, Failure};
 use crate::organise::members::agreed;
 

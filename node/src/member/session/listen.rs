@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use muster_core::codec::{List, Text};
 use muster_core::messages::enrol::Addresses;
+use muster_net::address::is_loopback;
 use muster_net::capacity::Capacity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
@@ -16,7 +17,6 @@ use muster_store::journal::Journal;
 use muster_store::patience;
 use tokio::sync::oneshot;
 
-use crate::address::is_loopback;
 use crate::member::server::NodeContext;
 use crate::member::{JoinError, JoinOptions, Listen};
 
