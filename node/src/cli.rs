@@ -50,6 +50,7 @@ mod tests {
 
     use super::arguments::MusterCommand;
     use super::*;
+    use crate::exit::Exit;
 
     fn code(arguments: &[&str]) -> u8 {
         run(std::iter::once("muster").chain(arguments.iter().copied()).map(OsString::from))
@@ -70,6 +71,23 @@ mod tests {
             };
             assert_eq!((arguments.prompt.as_str(), arguments.tokens), (prompt, 3));
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_run_beyond_this_machine_is_made_elsewhere_and_not_hosted_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
+                        [training]\nrounds = 16000\n[retention]\nstates = 4096\n";
+        std::fs::write(at("run.toml"), settings).unwrap();
+        std::fs::write(at("text.txt"), "All happy families are alike. ".repeat(200)).unwrap();
+        assert_eq!(code(&["data", "pack", "--text", &at("text.txt"), "--out", &at("corpus")]), 0);
+        let (config, corpus, out) = (at("run.toml"), at("corpus"), at("myrun"));
+        let new = ["run", "new", "--config", &config, "--data", &corpus, "--out", &out];
+        assert_eq!(code(&new), Exit::Usage.code());
+        assert_eq!(code(&[&new[..], &["--elsewhere"]].concat()), Exit::Good.code());
+        assert_eq!(code(&["host", &out]), Exit::Environment.code());
     }
 
     #[test]

@@ -73,8 +73,53 @@ fn same(one: &Assignment, other: &Assignment) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use muster_core::assign::round_seed;
+    use muster_core::ids::{MemberId, Slot};
+    use muster_core::manifest::fixture::tiny;
+    use muster_replica::Replica;
+    use muster_store::dataset::{self, Dataset, SourceText};
+    use muster_store::error::StoreError;
+
     use super::*;
-    use crate::rehearse::attack::tests::work;
+    use crate::member::compute::Spares;
+
+    /// Leaves of a round on the first state of a run.
+    fn work(round: u32) -> Assignment {
+        let directory = tempfile::tempdir().unwrap();
+        let text = || {
+            let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
+            vec![Ok::<_, StoreError>(SourceText { name: "text".into(), bytes })]
+        };
+        let data = dataset::pack(text(), text(), directory.path(), &mut |_| ()).unwrap();
+        let dataset = Arc::new(Dataset::open(directory.path(), &data).unwrap());
+        let nobody = MemberId([0; 32]);
+        let mut manifest = tiny(nobody, nobody, 10, 2);
+        manifest.data = data;
+        let manifest = Arc::new(manifest);
+        let (root, state) = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap().snapshot();
+        let round = Round(round);
+        let seed = round_seed(manifest.run(), round, &root);
+        Assignment {
+            manifest,
+            dataset,
+            round,
+            seed,
+            root,
+            state,
+            slot: Slot(0),
+            seats: 2,
+            route: None,
+            quota: 3,
+            seating: Vec::new(),
+            parts: Vec::new(),
+            deadline: Instant::now() + Duration::from_secs(600),
+            stop: Arc::default(),
+            spares: Spares::default(),
+        }
+    }
 
     fn stopped(work: &Assignment) -> bool {
         work.stop.load(Ordering::Relaxed)

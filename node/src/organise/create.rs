@@ -378,22 +378,7 @@ mod tests {
             assert!(refused.message.contains(word), "{word}: {refused}");
         }
         assert!(!options.out.exists());
-        let new = [
-            "muster",
-            "run",
-            "new",
-            "--config",
-            &at("run.toml"),
-            "--data",
-            &at("corpus"),
-            "--out",
-            &at("myrun"),
-        ];
-        assert_eq!(crate::cli::run(new.map(Into::into)), Exit::Usage.code());
-        let elsewhere = new.into_iter().chain(["--elsewhere"]).map(Into::into);
-        assert_eq!(crate::cli::run(elsewhere), Exit::Good.code());
-        let host = ["muster", "host", &at("myrun")].map(Into::into);
-        assert_eq!(crate::cli::run(host), Exit::Environment.code());
+        assert!(create_within(&options, None).is_ok(), "where nobody asks for the memory");
     }
 
     #[test]

@@ -368,4 +368,4 @@ impl FromStr for Attack {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -83,7 +83,7 @@ fn manifest(directory: &Path, kind: Kind) -> (Arc<Manifest>, Arc<Dataset>) {
 }
 
 /// A round of a decoder on a state of its own.
-pub(crate) fn work(round: u32) -> Assignment {
+fn work(round: u32) -> Assignment {
     work_on(Kind::Decoder, round)
 }
 
