@@ -7,7 +7,6 @@
 pub mod cli;
 mod intake;
 pub mod member;
-pub mod organise;
 pub mod progress;
 #[cfg(feature = "rehearse")]
 pub mod rehearse;

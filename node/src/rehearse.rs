@@ -142,8 +142,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use muster_organise::config::Settings;
+
     use super::*;
-    use crate::organise::config::Settings;
 
     fn demo_options() -> RehearsalOptions {
         RehearsalOptions {

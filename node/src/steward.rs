@@ -41,6 +41,7 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::shares::Turns;
+use muster_organise::prospect::warnings;
 use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
@@ -55,7 +56,6 @@ pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
-use crate::organise::prospect::warnings;
 use crate::shares::Places;
 use asks::Asks;
 use board::Board;

@@ -13,6 +13,18 @@ use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
+use muster_organise::ask::Caller;
+use muster_organise::checkpoint::Checkpoint;
+use muster_organise::create::{CalibrationFile, CreateOptions, create_within, vacant};
+use muster_organise::export::{Exported, export};
+use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
+use muster_organise::gguf::export_gguf;
+use muster_organise::invite::InviteOptions;
+use muster_organise::look::looked_at;
+use muster_organise::members::{agreed, close_tree, invitation, members};
+use muster_organise::pack::{PackOptions, pack};
+use muster_organise::prospect::{prospect, warnings};
+use muster_organise::{organiser_key, size};
 use muster_replica::{invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
@@ -29,18 +41,6 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
 use crate::member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use crate::member::{self, End, Listen};
-use crate::organise::ask::Caller;
-use crate::organise::checkpoint::Checkpoint;
-use crate::organise::create::{CalibrationFile, CreateOptions, create_within, vacant};
-use crate::organise::export::{Exported, export};
-use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
-use crate::organise::gguf::export_gguf;
-use crate::organise::invite::InviteOptions;
-use crate::organise::look::looked_at;
-use crate::organise::members::{agreed, close_tree, invitation, members};
-use crate::organise::pack::{PackOptions, pack};
-use crate::organise::prospect::{prospect, warnings};
-use crate::organise::{organiser_key, size};
 use crate::steward::{HostOptions, HostingEnd, PAGE, host};
 
 /// A line for the person who asked.
@@ -387,7 +387,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     let show = arguments.show.options()?;
     let ticket = read_invitation(&arguments.invitation)?;
     let data_dir = data_dir(arguments.home)?;
-    if let Some(before) = crate::organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
+    if let Some(before) = muster_organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
         return Err(Failure::usage(format!(
             "{}: belongs to run {}; name another directory with --data-dir",
             data_dir.display(),

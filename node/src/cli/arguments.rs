@@ -6,14 +6,14 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
+use muster_organise::ask::GRACE;
+use muster_organise::config::preset::Preset;
+use muster_organise::invite::parse_span;
+use muster_organise::pack::ROUTE_TOKENS;
 use muster_replica::backend::BackendChoice;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 
 use crate::exit::{Failure, Outcome};
-use crate::organise::ask::GRACE;
-use crate::organise::config::preset::Preset;
-use crate::organise::invite::parse_span;
-use crate::organise::pack::ROUTE_TOKENS;
 use crate::show::{ShowOptions, board};
 use crate::steward::CONNECTIONS;
 

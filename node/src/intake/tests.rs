@@ -1,9 +1,9 @@
 use std::path::Path;
 
 use muster_core::contribution::Commitment;
+use muster_organise::config::{Makers, Settings};
 
 use super::*;
-use crate::organise::config::{Makers, Settings};
 
 /// One on a disk of its own.
 fn intake(folder: &Path) -> (Intake, Arc<Home>, Arc<Layout>) {

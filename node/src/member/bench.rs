@@ -12,12 +12,12 @@ use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::limits;
 use muster_core::manifest::{Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
+use muster_organise::config::{Makers, Settings};
+use muster_organise::size;
 use muster_replica::memory::{self, Need};
 use muster_store::{reading, regular};
 
 use crate::exit::{Failure, Outcome};
-use crate::organise::config::{Makers, Settings};
-use crate::organise::size;
 use trials::{Timings, Trials};
 
 /// What leaves take of a measurement that a person waits for.

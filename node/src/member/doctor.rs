@@ -13,13 +13,13 @@ use muster_compute::Machine;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::enrol::Ticket;
 use muster_net::capacity::Capacity;
+use muster_organise::ticket;
 use muster_replica::memory;
 
 use self::clock::Watch;
 use self::finding::Finding;
 use super::bench::{Workload, manifest};
 use crate::exit::Outcome;
-use crate::organise::ticket;
 
 /// What to examine.
 #[derive(Clone, Debug)]

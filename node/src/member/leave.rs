@@ -8,11 +8,11 @@ use muster_core::ids::MemberId;
 use muster_core::messages::enrol::Leave;
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_net::endpoint::Endpoint;
+use muster_organise::{read_identity, ticket};
 use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
 
 use crate::exit::{Failure, Outcome};
-use crate::organise::{read_identity, ticket};
 
 /// The member id of a directory; makes directory and key when there are none.
 ///

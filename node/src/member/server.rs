@@ -193,6 +193,7 @@ mod tests {
     use muster_core::messages::record::{Body, Freeze};
     use muster_core::messages::round::Commit;
     use muster_core::state::State;
+    use muster_organise::config::{Makers, Settings};
     use muster_replica::{Offers, Replica};
     use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
@@ -200,7 +201,6 @@ mod tests {
     use super::*;
     use crate::member::calls::{Holder, States};
     use crate::member::conduct::HonestNode;
-    use crate::organise::config::{Makers, Settings};
 
     /// A member that keeps no state.
     struct NoStates;

@@ -25,6 +25,7 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::shares::Turns;
+use muster_organise::MANIFEST;
 use muster_replica::{
     Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
 };
@@ -33,6 +34,7 @@ use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_view::{Source, View};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
@@ -46,10 +48,8 @@ use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
-use crate::organise::MANIFEST;
 use crate::progress::ProgressDisplay;
 use crate::show::Shown;
-use muster_view::{Source, View};
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use muster_core::ids::MemberId;
 use muster_core::messages::enrol::{Role, Ticket};
+use muster_organise::invite::{InviteOptions, invite};
+use muster_organise::{ADDRESSES, read_identity};
 
 use super::children::Child;
 use super::interrupt::{Interrupt, PAUSE};
@@ -15,8 +17,6 @@ use super::lie::Lie;
 use super::rehearsal::Rehearsal;
 use super::workspace::Workspace;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::organise::invite::{InviteOptions, invite};
-use crate::organise::{ADDRESSES, read_identity};
 use crate::rehearse::attack::Attack;
 use crate::steward::{CONNECTIONS, PAGE};
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use muster_organise::rates::percent;
+
 use super::account::{honest_wronged, verdict};
 use super::facts::{AttackFact, CheatFact, Facts, MemberFact, UNREPLAYED};
 use crate::exit::Outcome;
-use crate::organise::rates::percent;
 
 /// Why a verifier that lets everything pass is still there: it is convicted by a recheck of a false verdict, or not at all.
 const NOT_RECHECKED: &str = "no recheck has proved a verdict false";

@@ -99,7 +99,7 @@ pub(super) struct Live {
 impl Live {
     /// Of the run in this folder.
     pub(super) fn new(folder: &Path, drawn: bool) -> Self {
-        let manifest = crate::organise::invite::read_manifest(folder);
+        let manifest = muster_organise::invite::read_manifest(folder);
         Self {
             rounds: Vec::new(),
             audits: Vec::new(),

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use muster_core::manifest::Admission;
 use muster_core::standing::audit_ppm;
+use muster_organise::config::Settings;
+use muster_organise::rates::{Rates, percent};
 
 use super::deed::deed;
 use super::lie::Lie;
-use crate::organise::config::Settings;
-use crate::organise::rates::{Rates, percent};
 use crate::rehearse::attack::{Attack, Wrong};
 
 /// An attack that escapes less often than this should have been caught.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_organise::config::Settings;
+use muster_organise::pack::ROUTE_TOKENS;
 use muster_replica::backend::BackendChoice;
 use muster_store::dataset::RouterSize;
 use muster_store::regular;
@@ -11,8 +13,6 @@ use super::odds::Odds;
 use super::share::Share;
 use super::swept::Sweep;
 use crate::exit::{Failure, Outcome};
-use crate::organise::config::Settings;
-use crate::organise::pack::ROUTE_TOKENS;
 use crate::rehearse::attack::Attack;
 
 /// Options of a demo.

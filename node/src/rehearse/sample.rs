@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use muster_compute::Exact;
+use muster_organise::checkpoint::Checkpoint;
+use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use muster_replica::archive::Archive;
 
 use super::rehearsal::Rehearsal;
 use crate::exit::Outcome;
-use crate::organise::checkpoint::Checkpoint;
-use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 
 /// What a model of Rust sources is asked to continue.
 const RUST_PROMPT: &str = "    pub fn new(";

@@ -5,6 +5,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use muster_core::manifest::Profile;
+use muster_organise::create::{CreateOptions, create};
+use muster_organise::pack;
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, ReplayError, Replayed};
 
@@ -17,8 +19,6 @@ use super::sample::sample;
 use super::workspace::Workspace;
 use super::{account, caught, corpus, page};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::organise::create::{CreateOptions, create};
-use crate::organise::pack;
 use crate::progress::ProgressDisplay;
 
 /// How long the steward may report nothing.

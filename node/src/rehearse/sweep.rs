@@ -4,6 +4,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use muster_organise::config::Settings;
+use muster_organise::create::vacant;
+use muster_organise::rates::percent;
 use muster_view::document::{Cell, Column, Document, Table};
 use muster_view::plot::{Kind, Plot, Series};
 use muster_view::report::Report;
@@ -16,9 +19,6 @@ use super::rehearsal::{DrillOptions, Rehearsal, settings};
 use super::swept::Sweep;
 use super::{caught, stage};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::organise::config::Settings;
-use crate::organise::create::vacant;
-use crate::organise::rates::percent;
 
 /// What a drill at one value came to.
 #[derive(Clone, Debug, Serialize)]

@@ -18,6 +18,7 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{InputQuery, PutBlocks, Response};
 use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed};
+use muster_organise::invite;
 use muster_replica::{Gossiping, HeldState, Results, WantedContribution, contact};
 use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
@@ -41,7 +42,6 @@ use super::report::Reporter;
 use super::retro::ConvictRound;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
-use crate::organise::invite;
 use crate::shares::{Places, Rank};
 use crate::show::Shown;
 

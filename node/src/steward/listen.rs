@@ -9,13 +9,13 @@ use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_net::shares::Shares;
+use muster_organise::ADDRESSES;
+use muster_organise::invite::bounded;
 use muster_store::home::Home;
 use muster_store::patience;
 
 use super::options::HostOptions;
 use crate::exit::{Failure, Outcome};
-use crate::organise::ADDRESSES;
-use crate::organise::invite::bounded;
 
 /// Where it listened the last time, one socket address a line.
 const LISTENED: &str = "listen";

@@ -381,15 +381,14 @@ pub(super) mod tests {
     use muster_core::manifest::{Manifest, Profile};
     use muster_core::sign::Identity;
     use muster_net::endpoint::Endpoint;
+    use muster_organise::config::{Makers, Settings};
     use muster_replica::{CommittedContribution, HeldBlocks, Offers, Peers, Replica};
     use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
-
     use tokio::sync::Semaphore;
 
     use super::*;
     use crate::intake::shelf::Shelf;
-    use crate::organise::config::{Makers, Settings};
     use crate::steward::court::{HOARD, SHOWING};
     use crate::steward::second::Second;
 

@@ -15,6 +15,9 @@ use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
+use muster_organise::create::{CreateOptions, create};
+use muster_organise::invite::{InviteOptions, invite};
+use muster_organise::pack::{PackOptions, pack};
 use muster_replica::archive::Archive;
 use muster_replica::{Contact, PeerError, Peers, Replica};
 use tokio::sync::oneshot;
@@ -23,9 +26,6 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::exit::Exit;
 use crate::member::{End, JoinOptions, Listen, join};
-use crate::organise::create::{CreateOptions, create};
-use crate::organise::invite::{InviteOptions, invite};
-use crate::organise::pack::{PackOptions, pack};
 use crate::show::ShowOptions;
 
 const SETTINGS: &str = "
@@ -152,7 +152,7 @@ impl Caller {
 
     /// The ledger as it is shown, checked.
     async fn ledger(&self, folder: &Path) -> Ledger {
-        let manifest = Arc::new(crate::organise::invite::read_manifest(folder).unwrap());
+        let manifest = Arc::new(muster_organise::invite::read_manifest(folder).unwrap());
         let mut ledger = Ledger::new(manifest);
         loop {
             let follow = Follow { height: ledger.height(), board: 0, notice: 0 };

@@ -8,10 +8,10 @@ use muster_core::messages::call::{fixed, logits_digest};
 use muster_core::messages::record::Body;
 use muster_core::sign::Identity;
 use muster_core::state::{Arithmetic, State};
+use muster_organise::config::{Makers, Settings};
 
 use super::*;
 use crate::member::conduct::{AskedCall, HonestNode, NodeConduct};
-use crate::organise::config::{Makers, Settings};
 
 const TINY: &str =
     "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 16\n";

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_core::messages::enrol::Ticket;
+use muster_organise::invite::now;
 use time::UtcDateTime;
 
 use super::finding::Finding;
-use crate::organise::invite::now;
 
 /// Seconds since 1970 before which this state of the program did not exist. A release has the time of its commit here, so
 /// that two builds of it are equal; any other build has the month in which this line was written.

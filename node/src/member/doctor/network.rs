@@ -7,10 +7,10 @@ use muster_core::messages::enrol::Ticket;
 use muster_net::address::{is_loopback, reachable};
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
+use muster_organise::members::agreed;
 
 use super::finding::Finding;
 use crate::exit::{Exit, Failure};
-use crate::organise::members::agreed;
 
 /// Asks a steward for the manifest, over a channel of its own, under a throw-away key: it joins nothing.
 pub async fn steward(ticket: &Ticket) -> (Finding, Option<Manifest>) {

@@ -266,10 +266,10 @@ mod tests {
     use muster_core::manifest::Profile;
     use muster_core::sign::Identity;
     use muster_core::sketch::Probe;
+    use muster_organise::config::Settings;
 
     use super::*;
     use crate::member::session::audit::rows;
-    use crate::organise::config::Settings;
 
     /// What one computed: a leaf of this value in each place and of this loss.
     fn computed(value: i32, loss: i64) -> Contribution {

@@ -15,6 +15,7 @@ use muster_core::messages::audit::TableOpening;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::Check;
+use muster_organise::members::weight;
 use muster_replica::{
     Contact, Event, Follower, Gossiping, Keeps, Peers, Phase, Replica, evidence_words, keep_evidence,
 };
@@ -36,7 +37,6 @@ use crate::member::exchange::{bring, reduce_part};
 use crate::member::server::NodeContext;
 use crate::member::tell::{Uplink, tell};
 use crate::member::{JoinError, JoinOptions};
-use crate::organise::members::weight;
 use crate::progress::ProgressDisplay;
 
 /// Results of tasks that wait for the driver at most; more of them wait in their tasks.

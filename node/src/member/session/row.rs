@@ -47,8 +47,9 @@ impl OwnRow<'_> {
 
 #[cfg(test)]
 mod tests {
+    use muster_organise::config::Settings;
+
     use super::*;
-    use crate::organise::config::Settings;
 
     #[test]
     fn a_volunteer_is_told_its_row_its_share_and_what_it_fetches() {

@@ -1,6 +1,6 @@
 //! What gives an attack away, and how soon.
 
-pub use crate::organise::rates::Wrong;
+pub use muster_organise::rates::Wrong;
 
 /// What an attack does that somebody could find, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
