@@ -8,9 +8,9 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use clap::Parser;
+use muster_show::board::wants_colour;
+use muster_show::lines::LogWriter;
 
-use crate::show::board::wants_colour;
-use crate::show::lines::LogWriter;
 use arguments::MusterCli;
 
 /// Carries out the command in these arguments, the first being the program's name, and returns the exit code.
@@ -36,7 +36,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 pub fn log_to_stderr(verbose: u8) {
     let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
     let wanted = format!(
-        "warn,libp2p=error,muster_node={level},muster_organise={level},muster_net={level},muster_replica={level},muster_roles={level},muster_store={level},muster_verifier={level}"
+        "warn,libp2p=error,muster_node={level},muster_organise={level},muster_show={level},muster_net={level},muster_replica={level},muster_roles={level},muster_store={level},muster_verifier={level}"
     );
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(verbose > 0);

@@ -7,11 +7,9 @@
 pub mod cli;
 mod intake;
 pub mod member;
-pub mod progress;
 #[cfg(feature = "rehearse")]
 pub mod rehearse;
 mod shares;
-pub mod show;
 pub mod steward;
 
 pub use muster_replica::exit;

@@ -24,9 +24,9 @@ use muster_core::messages::enrol::{Name, Ticket};
 use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, FollowError};
+use muster_show::ShowOptions;
 use muster_store::error::StoreError;
 
-use crate::show::ShowOptions;
 pub use compute::{Assignment, LeafSum, Recipe, Spares, Summed, rows_of};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct, Outside};
 pub use session::{join, join_as};

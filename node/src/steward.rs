@@ -129,7 +129,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let sender = server.driver.clone();
     servers.spawn(async move {
-        crate::progress::interrupted().await;
+        muster_show::progress::interrupted().await;
         let _ = sender.send(Inbound::Input(StewardInput::Interrupt)).await;
         std::future::pending::<()>().await;
     });

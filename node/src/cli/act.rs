@@ -378,7 +378,7 @@ fn look(arguments: &ViewArguments) -> Outcome<Exit> {
     block_on(async {
         let pages = serve_pages(view, &arguments.web).await.map_err(Failure::environment)?;
         say(&format!("{}   (Ctrl-C ends)", pages.url))?;
-        crate::progress::interrupted().await;
+        muster_show::progress::interrupted().await;
         Ok(Exit::Good)
     })?
 }

@@ -12,9 +12,9 @@ use muster_organise::invite::parse_span;
 use muster_organise::pack::ROUTE_TOKENS;
 use muster_replica::backend::BackendChoice;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
+use muster_show::{ShowOptions, board};
 
 use crate::exit::{Failure, Outcome};
-use crate::show::{ShowOptions, board};
 use crate::steward::CONNECTIONS;
 
 /// Train one neural network on strangers' machines, and audit their work.

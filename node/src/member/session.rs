@@ -30,6 +30,8 @@ use muster_replica::{
     Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
+use muster_show::Shown;
+use muster_show::progress::ProgressDisplay;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -48,8 +50,6 @@ use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
-use crate::progress::ProgressDisplay;
-use crate::show::Shown;
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///
@@ -339,7 +339,7 @@ impl Session {
     }
 
     async fn follow(&mut self) -> Result<End, JoinError> {
-        let mut interrupt = Box::pin(crate::progress::interrupted());
+        let mut interrupt = Box::pin(muster_show::progress::interrupted());
         let mut interrupted = false;
         // Once the signal of a key is listened for.
         tokio::select! {

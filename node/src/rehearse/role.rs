@@ -8,16 +8,15 @@ use std::sync::Arc;
 use clap::Subcommand;
 use muster_core::ids::Round;
 use muster_core::messages::enrol::{Name, Ticket, parse_name};
-use muster_replica::backend::BackendChoice;
-
 use muster_net::swarm::Settings;
+use muster_replica::backend::BackendChoice;
 use muster_roles::verifier::audits::{Conduct, Honest};
+use muster_show::ShowOptions;
 
 use super::lie::Lie;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::member::{self, End, JoinError};
 use crate::rehearse::attack::{Attack, Campaign, Coalition};
-use crate::show::ShowOptions;
 
 /// A role of the rehearsal's own.
 #[derive(Clone, Debug, Subcommand)]

@@ -25,6 +25,7 @@ use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
+use muster_show::Shown;
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::runtime::Handle;
@@ -43,7 +44,6 @@ use super::retro::ConvictRound;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use crate::shares::{Places, Rank};
-use crate::show::Shown;
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use muster_compute::Machine;
 use muster_net::swarm::Settings;
-
-use crate::show::ShowOptions;
+use muster_show::ShowOptions;
 
 /// How to host.
 #[derive(Clone, Debug)]

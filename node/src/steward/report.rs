@@ -20,12 +20,12 @@ use muster_core::round::Awaited;
 use muster_replica::archive::mean_loss;
 use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
+use muster_show::progress::ProgressDisplay;
 use muster_store::patience::patiently;
 use muster_view::words::counted;
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, Outcome};
-use crate::progress::ProgressDisplay;
 
 /// The file of events, in the run's folder.
 pub(super) const LOG: &str = "log.jsonl";

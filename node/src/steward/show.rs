@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use muster_core::ids::Round;
 use muster_replica::measure_held_out;
+use muster_show::Shown;
 use muster_store::journal::Journal;
 use muster_store::patience::patiently;
 use muster_view::{Source, View};
@@ -15,7 +16,6 @@ use super::court::Court;
 use super::options::HostOptions;
 use super::report::LOG;
 use crate::exit::{Failure, Outcome};
-use crate::show::Shown;
 
 /// Shows a run, if somebody wants to see it: at first to browsers alone.
 ///

@@ -20,6 +20,7 @@ use muster_replica::{
     Contact, Event, Follower, Gossiping, Keeps, Peers, Phase, Replica, evidence_words, keep_evidence,
 };
 use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel, PartTask};
+use muster_show::progress::ProgressDisplay;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -37,7 +38,6 @@ use crate::member::exchange::{bring, reduce_part};
 use crate::member::server::NodeContext;
 use crate::member::tell::{Uplink, tell};
 use crate::member::{JoinError, JoinOptions};
-use crate::progress::ProgressDisplay;
 
 /// Results of tasks that wait for the driver at most; more of them wait in their tasks.
 pub(super) const QUEUE: usize = 64;

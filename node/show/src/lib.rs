@@ -3,6 +3,7 @@
 pub mod board;
 pub mod lines;
 mod picture;
+pub mod progress;
 
 use std::sync::Arc;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::enrol::Role;
 
-use crate::show::board::give_back;
+use crate::board::give_back;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Bars or lines on standard error.
 pub struct ProgressDisplay {
