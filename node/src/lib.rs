@@ -5,11 +5,9 @@
 //! `rehearse` does not have it.
 
 pub mod cli;
-mod intake;
 pub mod member;
 #[cfg(feature = "rehearse")]
 pub mod rehearse;
-mod shares;
 pub mod steward;
 
 pub use muster_replica::exit;

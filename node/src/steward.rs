@@ -38,6 +38,8 @@ use muster_core::lock::lock;
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
+use muster_keeper::intake::Intake;
+use muster_keeper::shares::Places;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::shares::Turns;
@@ -55,8 +57,6 @@ pub use muster_roles::steward::HostingEnd;
 pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
-use crate::intake::Intake;
-use crate::shares::Places;
 use asks::Asks;
 use board::Board;
 use clock::Clock;

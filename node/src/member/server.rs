@@ -10,6 +10,7 @@ use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
 use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::Identity;
+use muster_keeper::intake::{Intake, gathered};
 use muster_net::serve::{Handler, Unanswered};
 use muster_net::shares::{Role, Turns};
 use muster_replica::{Results, Stopwatch};
@@ -20,7 +21,6 @@ use super::calls::Calls;
 use super::conduct::{Delay, NodeConduct};
 use super::own::Own;
 use super::pieces::Pieces;
-use crate::intake::{Intake, gathered};
 
 /// How long a request may wait for this member to see what the asker has seen.
 const PATIENCE: Duration = Duration::from_secs(10);

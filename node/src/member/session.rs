@@ -23,6 +23,7 @@ use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
+use muster_keeper::intake::Intake;
 use muster_net::endpoint::Endpoint;
 use muster_net::shares::Turns;
 use muster_organise::MANIFEST;
@@ -49,7 +50,6 @@ use super::pieces::Pieces;
 use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
-use crate::intake::Intake;
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///

@@ -7,9 +7,8 @@ use muster_core::ids::MemberId;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::lock::lock;
 use muster_core::messages::wire::{Notice, Request, Response};
+use muster_keeper::shares::{Rank, Turns};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
-
-use crate::shares::{Rank, Turns};
 
 /// Requests of one member that wait at most; more of them wait at their connections.
 const OF_MEMBER: usize = 8;

@@ -14,6 +14,7 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::Update;
+use muster_keeper::intake::shelf::Shelf;
 use muster_replica::{
     Brought, CommittedContribution, InputBlocks, InputSources, KeptState, Offers, PartInputs, Peers, Replica,
     WantedContribution,
@@ -25,7 +26,6 @@ use muster_store::reading::part_exhibit;
 use tokio::sync::{Semaphore, watch};
 
 use super::second::Second;
-use crate::intake::shelf::Shelf;
 
 /// Contributions that cases have in memory at once.
 pub(super) const HOARD: usize = 4;

@@ -18,6 +18,8 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{InputQuery, PutBlocks, Response};
 use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed};
+use muster_keeper::intake::Intake;
+use muster_keeper::shares::{Places, Rank};
 use muster_organise::invite;
 use muster_replica::{Gossiping, HeldState, Results, WantedContribution, contact};
 use muster_roles::keeper::Wanted;
@@ -42,8 +44,6 @@ use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
 use crate::exit::{Failure, Outcome};
-use crate::intake::Intake;
-use crate::shares::{Places, Rank};
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;

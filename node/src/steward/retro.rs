@@ -380,6 +380,7 @@ pub(super) mod tests {
     use muster_core::ids::{Digest, Round};
     use muster_core::manifest::{Manifest, Profile};
     use muster_core::sign::Identity;
+    use muster_keeper::intake::shelf::Shelf;
     use muster_net::endpoint::Endpoint;
     use muster_organise::config::{Makers, Settings};
     use muster_replica::{CommittedContribution, HeldBlocks, Offers, Peers, Replica};
@@ -388,7 +389,6 @@ pub(super) mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::intake::shelf::Shelf;
     use crate::steward::court::{HOARD, SHOWING};
     use crate::steward::second::Second;
 

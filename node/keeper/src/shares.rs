@@ -5,5 +5,5 @@
 mod places;
 mod turns;
 
-pub(crate) use places::Places;
-pub(crate) use turns::{Rank, Turns};
+pub use places::Places;
+pub use turns::{Rank, Turns};

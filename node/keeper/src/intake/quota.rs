@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that are left. Whoever listens among many keeps the blocks of all of them, and a steward says who they are: what
 /// a member allows of its disk bounds what it takes in, whatever a run's settings let it expect.
-pub(crate) struct Quota {
+pub struct Quota {
     left: AtomicU64,
     told: AtomicBool,
 }
@@ -16,7 +16,7 @@ impl Quota {
     }
 
     /// From now on so many bytes.
-    pub(crate) fn allow(&self, bytes: u64) {
+    pub fn allow(&self, bytes: u64) {
         self.left.store(bytes, Ordering::Relaxed);
     }
 

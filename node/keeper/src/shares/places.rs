@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::turns::{Rank, Turns};
 
 /// A number of places, at most one of them for each member at a time.
-pub(crate) struct Places {
+pub struct Places {
     state: Mutex<State>,
 }
 
@@ -23,7 +23,7 @@ struct State {
 }
 
 /// A place, until it is dropped.
-pub(crate) struct Place {
+pub struct Place {
     /// None once it was given back.
     of: Option<Arc<Places>>,
     member: MemberId,
@@ -31,13 +31,13 @@ pub(crate) struct Place {
 
 impl Places {
     /// So many places, of which so many only the round has.
-    pub(crate) fn new(places: usize, reserved: usize) -> Arc<Self> {
+    pub fn new(places: usize, reserved: usize) -> Arc<Self> {
         let state = State { free: places, reserved, busy: BTreeSet::new(), turns: Turns::default() };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
     /// Waits for a place; `None` if it will never have one.
-    pub(crate) async fn take(self: &Arc<Self>, rank: Rank, member: MemberId) -> Option<Place> {
+    pub async fn take(self: &Arc<Self>, rank: Rank, member: MemberId) -> Option<Place> {
         let (sender, receiver) = oneshot::channel();
         self.state().turns.push(rank, member, sender);
         self.give();
@@ -46,7 +46,7 @@ impl Places {
 
     /// Does work that takes long beside the threads of the network, once a member has a place for it; `None` if it never has one,
     /// or if the work panics.
-    pub(crate) async fn work<T: Send + 'static>(
+    pub async fn work<T: Send + 'static>(
         self: &Arc<Self>,
         rank: Rank,
         member: MemberId,

@@ -10,7 +10,7 @@ const PASSED: u32 = 8;
 
 /// What comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
+pub enum Rank {
     /// The open round waits for it.
     Round,
     /// A member does.
@@ -24,7 +24,7 @@ impl Rank {
 }
 
 /// Things that wait, by rank and by whoever asked for them.
-pub(crate) struct Turns<T> {
+pub struct Turns<T> {
     lines: [Line<T>; 3],
 }
 
@@ -45,13 +45,13 @@ impl<T> Default for Turns<T> {
 
 impl<T> Turns<T> {
     /// Has something wait, behind what the same member asked for before.
-    pub(crate) fn push(&mut self, rank: Rank, of: MemberId, item: T) {
+    pub fn push(&mut self, rank: Rank, of: MemberId, item: T) {
         self.lines[rank as usize].waiting.entry(of).or_default().push_back(item);
     }
 
     /// What has its turn, among those that may have one now. Members of one rank follow each other; a higher rank goes
     /// first, but none has the others wait for ever.
-    pub(crate) fn pop(&mut self, may: impl Fn(Rank, &MemberId) -> bool) -> Option<(MemberId, T)> {
+    pub fn pop(&mut self, may: impl Fn(Rank, &MemberId) -> bool) -> Option<(MemberId, T)> {
         let next = Rank::ALL.map(|rank| self.lines[rank as usize].next(|member| may(rank, member)));
         let long = |rank: &&Rank| self.lines[**rank as usize].passed >= PASSED;
         let there = |rank: &&Rank| next[**rank as usize].is_some();

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::horizon::horizon;
 
 /// A block that was proved against its commitment, with its integers.
-pub(crate) type Proved = Arc<(BlockData, Vec<i32>)>;
+pub type Proved = Arc<(BlockData, Vec<i32>)>;
 /// Blocks of one contribution.
 pub(super) type Blocks = BTreeMap<Block, Proved>;
 
@@ -41,7 +41,7 @@ type Name = (Round, MemberId);
 type ReadContribution = (Name, Arc<Loaded>);
 
 /// Contributions on the disk.
-pub(crate) struct Shelf {
+pub struct Shelf {
     layout: Arc<Layout>,
     home: Arc<Home>,
     /// Told of a write that failed: a keeper that cannot keep must not go on.
@@ -59,7 +59,7 @@ pub(crate) struct Shelf {
 
 impl Shelf {
     /// A shelf over a disk; `failed` is told when writing fails.
-    pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
+    pub fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let (kept, loaded) = Default::default();
         Self {
             layout,
@@ -89,7 +89,7 @@ impl Shelf {
     ///
     /// # Errors
     /// What the disk reports.
-    pub(crate) fn save(
+    pub fn save(
         &self,
         round: Round,
         member: &MemberId,

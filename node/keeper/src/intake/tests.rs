@@ -1,26 +1,21 @@
 use std::path::Path;
 
 use muster_core::contribution::Commitment;
-use muster_organise::config::{Makers, Settings};
+use muster_core::manifest::fixture::tiny;
 
 use super::*;
 
+/// Of a model with blocks of several sizes.
+fn layout() -> Layout {
+    let nobody = MemberId([3; 32]);
+    let mut model = tiny(nobody, nobody, 8, 2).model;
+    (model.width, model.layers, model.hidden) = (64, 2, 172);
+    Layout::of(&model)
+}
+
 /// One on a disk of its own.
 fn intake(folder: &Path) -> (Intake, Arc<Home>, Arc<Layout>) {
-    let member = MemberId([3; 32]);
-    let makers = Makers { organiser: member, steward: member, nonce: [0; 16] };
-    let digest = muster_core::ids::Digest::default();
-    let data = muster_core::manifest::Data {
-        root: digest,
-        bytes: 4096,
-        held_out_root: digest,
-        held_out_bytes: 0,
-        tokeniser: muster_core::manifest::Tokeniser::Bytes,
-        start: muster_core::manifest::Start::Drawn,
-        router: None,
-    };
-    let manifest = Settings::default().manifest(&makers, data).unwrap();
-    let layout = Arc::new(Layout::of_run(&manifest));
+    let layout = Arc::new(layout());
     let home = Arc::new(Home::open(&folder.join("home")).unwrap());
     (Intake::new(layout.clone(), home.clone(), mpsc::channel(1).0), home, layout)
 }
@@ -219,7 +214,7 @@ fn what_is_not_there_is_not_looked_for_again_until_something_is_written() {
 
 #[test]
 fn of_more_than_an_answer_holds_no_more_is_looked_at() {
-    let layout = Layout::of(&Settings::default().checked_model().unwrap());
+    let layout = layout();
     let q: Vec<i32> = (0..layout.parameters() as i32).map(|index| index * 7919).collect();
     let tree = Commitment::new(&layout, &q);
     let largest = (0..layout.blocks().len()).max_by_key(|block| layout.blocks()[*block].range.len());

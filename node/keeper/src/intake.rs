@@ -3,7 +3,7 @@
 
 mod horizon;
 mod quota;
-pub(crate) mod shelf;
+pub mod shelf;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ const STOPPING: Reject = Reject::Stale("this keeper is stopping");
 type Held = BTreeMap<(Round, MemberId), Blocks>;
 
 /// Received blocks.
-pub(crate) struct Intake {
+pub struct Intake {
     layout: Arc<Layout>,
     shelf: Arc<Shelf>,
     held: Mutex<Held>,
@@ -76,7 +76,7 @@ struct Relayed {
 
 impl Intake {
     /// An empty intake over a disk; `failed` is told when writing fails.
-    pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
+    pub fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
         let (held, relayed, open) = Default::default();
         let (readers, quota) = (Places::new(READERS, RESERVED), Quota::unlimited());
@@ -89,7 +89,7 @@ impl Intake {
     ///
     /// # Errors
     /// As [`Self::take`], for a round that is not remembered, or because this keeper is stopping.
-    pub(crate) async fn take_in_turn(
+    pub async fn take_in_turn(
         self: Arc<Self>,
         ledger: Arc<Ledger>,
         me: MemberId,
@@ -110,7 +110,7 @@ impl Intake {
     ///
     /// # Errors
     /// [`Reject`] as of [`Delivery::check`], or when the disk does not take them.
-    pub(crate) fn take(
+    pub fn take(
         &self,
         view: &RoundView,
         me: &MemberId,
@@ -207,7 +207,7 @@ impl Intake {
     }
 
     /// A round is over: nobody waits for its blocks any more.
-    pub(crate) fn over(&self, round: Round) {
+    pub fn over(&self, round: Round) {
         let mut open = lock(&self.open);
         if open.round <= round {
             *open = Open::default();
@@ -215,12 +215,12 @@ impl Intake {
     }
 
     /// How much of the disk what others send may still take.
-    pub(crate) fn quota(&self) -> &Quota {
+    pub fn quota(&self) -> &Quota {
         &self.quota
     }
 
     /// The contributions on the disk.
-    pub(crate) fn shelf(&self) -> &Arc<Shelf> {
+    pub fn shelf(&self) -> &Arc<Shelf> {
         &self.shelf
     }
 
@@ -228,7 +228,7 @@ impl Intake {
     ///
     /// # Errors
     /// As [`gathered`].
-    pub(crate) async fn answer(
+    pub async fn answer(
         self: Arc<Self>,
         from: MemberId,
         query: InputQuery,
@@ -253,7 +253,7 @@ impl Intake {
     ///
     /// # Errors
     /// What the work gives, or that this keeper is stopping.
-    pub(crate) async fn in_turn(
+    pub async fn in_turn(
         &self,
         from: MemberId,
         wanted: Wanted,
@@ -270,13 +270,7 @@ impl Intake {
     }
 
     /// One block with its integers, from memory or disk. May wait for the disk.
-    pub(crate) fn block(
-        &self,
-        round: Round,
-        member: &MemberId,
-        root: &Digest,
-        block: Block,
-    ) -> Option<Proved> {
+    pub fn block(&self, round: Round, member: &MemberId, root: &Digest, block: Block) -> Option<Proved> {
         let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
         held.or_else(|| self.shelf.block(round, member, root, block))
     }
@@ -317,7 +311,7 @@ impl Open {
 ///
 /// # Errors
 /// [`Reject`] when one of them is unavailable, or they are more than an answer holds.
-pub(crate) fn gathered(
+pub fn gathered(
     blocks: &[Block],
     mut one: impl FnMut(Block) -> Option<BlockData>,
 ) -> Result<Response, Reject> {
