@@ -159,7 +159,7 @@ fn probe(directory: &Path) -> std::io::Result<()> {
 /// Whether libtorch is there. In a program that becomes the one with libtorch, this starts it anew from the beginning: it
 /// comes before anything is said.
 pub fn libtorch(machine: &Machine) -> Finding {
-    if cfg!(not(feature = "tch")) {
+    if !Library::Tch.is_built_in() {
         let found = "not built in; only runs of the profiles tf32 and bf16 need it";
         return Finding::good("libtorch", found);
     }
@@ -178,7 +178,7 @@ mod tests {
     fn the_arithmetic_of_this_machine_is_good() {
         let finding = arithmetic(&Machine::new(1, None), Profile::Exact);
         assert!(finding.is_good() && finding.line().contains("all known answers"), "{finding:?}");
-        if cfg!(not(feature = "tch")) {
+        if !Library::Tch.is_built_in() {
             let finding = arithmetic(&Machine::new(1, None), Profile::Bf16);
             assert!(!finding.is_good() && finding.line().contains("--features tch"), "{finding:?}");
         }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn without_libtorch_nothing_is_wrong() {
-        if cfg!(not(feature = "tch")) {
+        if !Library::Tch.is_built_in() {
             assert!(libtorch(&Machine::default()).is_good());
         }
     }
