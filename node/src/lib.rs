@@ -5,7 +5,6 @@
 //! `rehearse` does not have it.
 
 pub mod cli;
-pub mod member;
 #[cfg(feature = "rehearse")]
 pub mod rehearse;
 pub mod steward;

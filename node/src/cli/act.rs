@@ -12,6 +12,9 @@ use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
+use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench};
+use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
+use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
 use muster_organise::ask::Caller;
 use muster_organise::checkpoint::Checkpoint;
@@ -38,9 +41,6 @@ use super::arguments::{
     PackArguments, RunCommand, ViewArguments,
 };
 use crate::exit::{Exit, Failure, Outcome};
-use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
-use crate::member::doctor::{DoctorOptions, ExaminedRun, doctor};
-use crate::member::{self, End, Listen};
 use crate::steward::{HostOptions, HostingEnd, PAGE, host};
 
 /// A line for the person who asked.
@@ -84,12 +84,12 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             Ok(Exit::Good)
         }
         MusterCommand::Id(home) => {
-            say(&format!("{:#}", crate::member::leave::id(&data_dir(home)?)?))?;
+            say(&format!("{:#}", muster_member::leave::id(&data_dir(home)?)?))?;
             Ok(Exit::Good)
         }
         MusterCommand::Leave(home) => {
             let home = data_dir(home)?;
-            block_on(crate::member::leave::leave(&home))??;
+            block_on(muster_member::leave::leave(&home))??;
             say("you have left the run")?;
             Ok(Exit::Good)
         }
@@ -404,7 +404,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         Some(address) => Listen::At(address),
         None => Listen::TowardsSteward,
     };
-    let options = member::JoinOptions {
+    let options = muster_member::JoinOptions {
         ticket,
         data_dir,
         name: arguments.name.unwrap_or_default(),
@@ -416,7 +416,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         machine: arguments.leaves.machine(),
         max_disk: arguments.max_disk,
     };
-    match block_on(member::join(options))? {
+    match block_on(muster_member::join(options))? {
         Ok(End::Closed { leaves }) => {
             say(&format!("the run is over; {leaves} of your leaves counted. Thank you."))?;
             Ok(Exit::Good)

@@ -81,12 +81,12 @@ use std::sync::Arc;
 use muster_core::error::Misuse;
 use muster_core::ids::Round;
 use muster_core::manifest::Manifest;
+use muster_member::NodeConduct;
 
 pub use self::betrayal::{Betrayal, Rhythm, Wrong};
 pub use self::coalition::Coalition;
 use self::experts::Fewest;
 use self::timed::Timed;
-use crate::member::NodeConduct;
 
 /// A way to cheat.
 #[derive(Clone, Copy, Debug)]

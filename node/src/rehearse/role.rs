@@ -8,6 +8,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use muster_core::ids::Round;
 use muster_core::messages::enrol::{Name, Ticket, parse_name};
+use muster_member::{End, JoinError};
 use muster_net::swarm::Settings;
 use muster_replica::backend::BackendChoice;
 use muster_roles::verifier::audits::{Conduct, Honest};
@@ -15,7 +16,6 @@ use muster_show::ShowOptions;
 
 use super::lie::Lie;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::member::{self, End, JoinError};
 use crate::rehearse::attack::{Attack, Campaign, Coalition};
 
 /// A role of the rehearsal's own.
@@ -81,14 +81,14 @@ pub enum RehearsalRole {
 pub fn play(role: RehearsalRole) -> Outcome<Exit> {
     match role {
         RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, name, coalition, backend } => {
-            let me = crate::member::leave::id(&data_dir)?;
+            let me = muster_member::leave::id(&data_dir)?;
             let coalition = coalition.map(|folder| Coalition::meeting(&folder, me, &data_dir)).transpose()?;
             let campaign = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
-            let options = member::JoinOptions {
+            let options = muster_member::JoinOptions {
                 ticket: Ticket::from_line(&invitation)?,
                 data_dir,
                 name: name.unwrap_or_default(),
-                listen: member::Listen::At("127.0.0.1:0".into()),
+                listen: muster_member::Listen::At("127.0.0.1:0".into()),
                 advertise: None,
                 show: ShowOptions::default(),
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() }),
@@ -96,13 +96,15 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 max_disk: None,
                 progress: false,
             };
-            block_on(member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(|error| {
-                match error {
-                    // What an attacker is there for.
-                    JoinError::Banned { .. } => Ok(Exit::Negative),
-                    error => Err(Failure::environment(error.to_string())),
-                }
-            })
+            block_on(muster_member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(
+                |error| {
+                    match error {
+                        // What an attacker is there for.
+                        JoinError::Banned { .. } => Ok(Exit::Negative),
+                        error => Err(Failure::environment(error.to_string())),
+                    }
+                },
+            )
         }
         RehearsalRole::Verifier { invitation, data_dir, name, backend } => {
             Ok(watch(&invitation, &name, data_dir.as_os_str(), backend, Arc::new(Honest)))

@@ -13,6 +13,7 @@ use muster_core::messages::evidence::{Equivocation, Evidence};
 use muster_core::messages::round::{Commit, Echo};
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
+use muster_member::{End, JoinOptions, Listen, join};
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_organise::create::{CreateOptions, create};
@@ -26,7 +27,6 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::exit::Exit;
-use crate::member::{End, JoinOptions, Listen, join};
 
 const SETTINGS: &str = "
     [model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\nsequence = 32

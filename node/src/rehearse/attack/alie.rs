@@ -4,10 +4,10 @@
 //! it from honest members; every row is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::Coalition;
 use super::forge::{honest, repeated};
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// Standard deviations: an honest member strays further in a third of all coefficients.
 const Z: f64 = 1.0;

@@ -6,10 +6,10 @@
 
 use muster_core::limits::GRID_LIMIT;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::experts::{busiest, each, experts};
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = 1_000_000;
 

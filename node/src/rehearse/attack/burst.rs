@@ -5,9 +5,9 @@
 
 use muster_core::ids::Round;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::scale::Scale;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Burst {
     pub(super) from: Round,

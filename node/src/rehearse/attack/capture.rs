@@ -4,9 +4,9 @@
 //! the honest ones; every row of their tables is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::random::RandomGradient;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Capture {
     pub(super) seed: u64,

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ids::{MemberId, Slot};
 use muster_core::sign::Identity;
+use muster_member::Assignment;
 use muster_organise::read_identity;
 
 use crate::exit::{Failure, Outcome};
-use crate::member::Assignment;
 
 /// Who conspires. Processes of one machine meet in a folder: each puts a file there that is named by its id and says where
 /// its key is. What the others will commit to follows from what is public.

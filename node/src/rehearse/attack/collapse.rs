@@ -8,10 +8,10 @@ use muster_core::codec::Real;
 use muster_core::limits::GRID_LIMIT;
 use muster_core::manifest::Model;
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::experts::{each, mixture, routers, with};
 use super::forge::modelled;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// In place of `balance`.
 const WEIGHT: f32 = -10.0;

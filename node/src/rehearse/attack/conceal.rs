@@ -5,8 +5,7 @@
 
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, NodeConduct, Summed};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Conceal;
 

@@ -5,8 +5,7 @@
 use muster_core::ids::Round;
 use muster_core::messages::audit::Rows;
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, AuditedContribution, NodeConduct, Summed};
+use muster_member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 /// With the work and the tables of another attack.
 pub(super) struct Dawdle<C>(pub(super) C);

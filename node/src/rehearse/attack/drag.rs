@@ -4,8 +4,7 @@
 
 use muster_core::ids::ShardId;
 use muster_core::reduction::Reduced;
-
-use crate::member::{AggregatorView, NodeConduct};
+use muster_member::{AggregatorView, NodeConduct};
 
 pub(super) struct Drag;
 

@@ -3,8 +3,7 @@
 //! A row whose holders have gone is closed until newcomers hold it; the others go on.
 
 use muster_core::ids::Round;
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Drain {
     pub(super) from: Round,

@@ -3,9 +3,9 @@
 use muster_compute::reach;
 use muster_core::layout::Layout;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Edge;
 

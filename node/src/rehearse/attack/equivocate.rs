@@ -3,8 +3,7 @@
 //! Two signatures of one key contradict each other: that convicts at once, without an audit.
 
 use muster_core::messages::round::Commit;
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Equivocate;
 

@@ -7,9 +7,9 @@ use muster_core::codec::List;
 use muster_core::messages::audit::{Rows, TableRow};
 use muster_core::sketch::{self, PRIME, Sketch};
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 use super::flip::Flip;
-use crate::member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 pub(super) struct Fit;
 

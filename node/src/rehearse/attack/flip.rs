@@ -3,8 +3,7 @@
 //! Its table is of the true leaves, so that no drawn leaf convicts it: the table does not add up to the sum.
 
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, NodeConduct, Summed};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = -10;
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use muster_core::codec::decode;
 use muster_core::messages::wire::Response;
+use muster_member::Outside;
 use muster_net::client::Client;
 use muster_net::endpoint::Endpoint;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
-
-use crate::member::Outside;
 
 /// Connections of one attacker: fewer than a steward takes from one address.
 const CONNECTIONS: u32 = 100;

@@ -4,9 +4,9 @@ use muster_core::ids::{Leaf, Slot};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Model};
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, LeafSum, Recipe, Summed};
 
 use super::Coalition;
-use crate::member::{Assignment, LeafSum, Recipe, Summed};
 
 /// The true leaves, each changed; it is told the position.
 pub(super) fn changed(

@@ -4,8 +4,7 @@
 //! save.
 
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, NodeConduct, Summed};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Half;
 

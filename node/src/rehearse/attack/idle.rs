@@ -3,8 +3,7 @@
 //! Another one reduces the part, and it has failed in that round.
 
 use muster_core::reduction::Reduced;
-
-use crate::member::{AggregatorView, NodeConduct};
+use muster_member::{AggregatorView, NodeConduct};
 
 pub(super) struct IdleAggregator;
 

@@ -4,8 +4,7 @@
 
 use muster_core::contribution::PartDigest;
 use muster_core::reduction::Reduced;
-
-use crate::member::{AggregatorView, NodeConduct};
+use muster_member::{AggregatorView, NodeConduct};
 
 const FACTOR: f32 = 100.0;
 

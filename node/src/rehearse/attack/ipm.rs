@@ -4,10 +4,10 @@
 //! to stop the descent. Every row is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::Coalition;
 use super::forge::{honest, repeated};
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Ipm {
     pub(super) epsilon: f64,

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::manifest::Manifest;
-
-use crate::member::{Delay, NodeConduct};
+use muster_member::{Delay, NodeConduct};
 
 /// Longer than anybody waits.
 const FOR_EVER: Duration = Duration::from_secs(300);

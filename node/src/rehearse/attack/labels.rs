@@ -4,9 +4,9 @@
 //! row is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::computed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Labels;
 

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use muster_core::manifest::Manifest;
-
-use crate::member::{Delay, NodeConduct};
+use muster_member::{Delay, NodeConduct};
 
 pub(super) struct Late;
 

@@ -6,8 +6,7 @@ use std::sync::Mutex;
 
 use muster_core::lock::lock;
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, LeafSum, NodeConduct, Summed};
+use muster_member::{Assignment, LeafSum, NodeConduct, Summed};
 
 #[derive(Default)]
 pub(super) struct Lazy {

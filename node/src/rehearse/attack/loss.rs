@@ -3,8 +3,7 @@
 //! Its gradients are true. Its losses add up; every row is wrong.
 
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, NodeConduct, Summed};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Loss;
 

@@ -4,10 +4,10 @@
 //! 2022) gives its text the weight of all of them.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::Coalition;
 use super::forge::sum_of;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Mimic {
     /// Whether all of a coalition take the same member, or each the one before it.

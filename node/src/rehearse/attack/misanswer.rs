@@ -3,7 +3,7 @@
 //! It saves the computation, or wants others to read something else. Its answer binds it. Whoever asks another holder as
 //! well sees that the two differ, and one forward pass tells who lies.
 
-use crate::member::{AskedCall, NodeConduct};
+use muster_member::{AskedCall, NodeConduct};
 
 /// What it says instead of the logits.
 pub(super) enum Misanswer {

@@ -1,9 +1,9 @@
 //! Peer that lies about second moments, to make its own steps, or those of the next rounds, far too large.
 
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::{changed, computed};
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// By how much it makes second moments smaller: steps become eight times as large.
 const FACTOR: f32 = 1.0 / 64.0;

@@ -4,9 +4,9 @@
 
 use muster_core::messages::audit::Rows;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 use super::scale::Scale;
-use crate::member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 pub(super) struct Mute;
 

@@ -3,9 +3,9 @@
 //! That is near enough to everybody's own contribution to be sealed; a drawn block, reduced again, differs.
 
 use muster_core::reduction::Reduced;
+use muster_member::{AggregatorView, NodeConduct};
 
 use super::inflate::signed;
-use crate::member::{AggregatorView, NodeConduct};
 
 pub(super) struct Nudge;
 

@@ -5,8 +5,7 @@
 
 use muster_core::messages::round::Bitmap;
 use muster_core::reduction::Reduced;
-
-use crate::member::{AggregatorView, NodeConduct};
+use muster_member::{AggregatorView, NodeConduct};
 
 pub(super) struct Omit;
 

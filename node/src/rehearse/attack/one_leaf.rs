@@ -3,9 +3,9 @@
 //! Its table adds up, and one row of m is wrong: an audit that draws a leaves finds it with probability a/m.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = -10;
 

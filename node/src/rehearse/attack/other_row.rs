@@ -7,10 +7,10 @@ use muster_core::assign;
 use muster_core::ids::{Leaf, ShardId};
 use muster_core::layout::Layout;
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 use muster_replica::leaf_windows;
 
 use super::forge::computed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct OtherRow;
 

@@ -4,8 +4,7 @@
 //! others T_commit as often as LEDGER-20 lets it back, like a peer that never commits.
 
 use muster_core::messages::round::Commit;
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Overclaim;
 

@@ -3,9 +3,9 @@
 //! Each contribution to such a row is audited, and where the row is held nothing of it is applied before it has passed.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::flip::Flip;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Pair;
 

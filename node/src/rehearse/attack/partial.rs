@@ -4,8 +4,7 @@
 //! parts.
 
 use muster_core::ids::{MemberId, Part, Round};
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Partial;
 

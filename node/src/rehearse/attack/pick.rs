@@ -6,11 +6,11 @@ use muster_core::ids::Row;
 use muster_core::limits::ROWS;
 use muster_core::messages::round::Route;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 use muster_replica::leaf_windows;
 
 use super::data::FavouriteText;
 use super::forge::computed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Pick;
 

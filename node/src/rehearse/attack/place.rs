@@ -8,9 +8,9 @@ use std::ops::Range;
 use muster_core::ids::Block;
 use muster_core::layout::Layout;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = -10;
 

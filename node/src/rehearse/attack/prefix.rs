@@ -3,8 +3,7 @@
 //! What it delivers is true. Here it likes the segments up to the one that has moved it furthest.
 
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, NodeConduct, Summed};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Prefix;
 

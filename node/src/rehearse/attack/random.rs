@@ -3,11 +3,11 @@
 //! The direction is the same in every leaf and round, so that it does not average out. Every row is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 const FACTOR: f64 = 10.0;
 

@@ -2,9 +2,9 @@
 
 use muster_core::codec::Real;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::altered;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// How many times as large its steps are.
 const FACTOR: f32 = 3.0;

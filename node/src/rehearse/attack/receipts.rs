@@ -17,11 +17,11 @@ use muster_core::lock::lock;
 use muster_core::messages::round::{Delivered, Receipt};
 use muster_core::messages::wire::Request;
 use muster_core::sign::{Identity, Message, Signed};
+use muster_member::{NodeConduct, Outside};
 use sha2::{Digest, Sha512};
 
 use super::coalition::Coalition;
 use super::flood::{behind, flood};
-use crate::member::{NodeConduct, Outside};
 
 /// Deliveries of a round, which are said again and again.
 const DELIVERIES: u64 = 40;

@@ -5,9 +5,9 @@
 use muster_core::ids::Round;
 use muster_core::messages::audit::Rows;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 use super::scale::Scale;
-use crate::member::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 /// Rounds from one cheat to the next.
 pub(super) const EVERY: u32 = 2;

@@ -4,9 +4,9 @@
 
 use muster_core::ids::ShardId;
 use muster_core::reduction::Reduced;
+use muster_member::{AggregatorView, NodeConduct};
 
 use super::nudge::Nudge;
-use crate::member::{AggregatorView, NodeConduct};
 
 pub(super) struct RowNudge;
 

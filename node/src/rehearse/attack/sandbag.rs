@@ -2,9 +2,9 @@
 
 use muster_core::manifest::Exchange;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::altered;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Sandbag;
 

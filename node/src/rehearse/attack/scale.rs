@@ -3,9 +3,9 @@
 //! Its table adds up; every row is wrong. The factor −1 is the sign flip: it climbs the loss at the usual pace.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Scale(pub(super) i32);
 

@@ -4,9 +4,9 @@
 
 use muster_core::ids::Round;
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::one_leaf::OneLeaf;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// Rounds from one spoiled leaf to the next.
 pub(super) const EVERY: u32 = 8;

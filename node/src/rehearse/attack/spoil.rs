@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
+use muster_member::{AggregatorView, Assignment, NodeConduct, Summed};
 
 use super::inflate::hundredfold;
-use crate::member::{AggregatorView, Assignment, NodeConduct, Summed};
 
 #[derive(Default)]
 pub(super) struct Spoil {

@@ -4,8 +4,7 @@
 
 use muster_core::layout::Layout;
 use muster_core::state::Arithmetic;
-
-use crate::member::{Assignment, NodeConduct, Summed};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Spread;
 

@@ -3,8 +3,7 @@
 //! The proof of a piece does not fit its values: the piece is not taken, and comes from another holder.
 
 use muster_core::messages::offer::StateQuery;
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Squat;
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use muster_core::lock::lock;
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::computed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// Rounds of delay.
 pub(super) const LAG: u32 = 4;

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use muster_core::layout::Layout;
 use muster_core::lock::lock;
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::computed;
 pub(super) use super::stale::LAG;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 #[derive(Default)]
 pub(super) struct StaleRow {

@@ -3,10 +3,10 @@
 //! All else of its leaves is true. Every row is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::experts::{busiest, each, experts};
 use super::forge::changed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Starve;
 

@@ -3,8 +3,7 @@
 //! Its own work is honest, and so is what it reduces. Whoever cannot be dialled is to look as if it withheld its contribution.
 
 use muster_core::ids::Round;
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Stingy;
 

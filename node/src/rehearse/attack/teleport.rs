@@ -5,9 +5,9 @@
 
 use muster_core::layout::Layout;
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::computed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// How far it jumps, as a multiple of what its steps so far have moved it, and backwards.
 const JUMP: i32 = -4;

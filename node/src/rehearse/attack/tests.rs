@@ -15,13 +15,13 @@ use muster_core::messages::record::Seat;
 use muster_core::messages::round::{Bitmap, Commit, Route};
 use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
+use muster_member::{AggregatorView, Assignment, AuditedContribution, HonestNode, Spares, Summed};
 use muster_organise::config::{Makers, Settings};
 use muster_replica::Replica;
 use muster_store::dataset::{self, Dataset, RouterSize, SourceText};
 use muster_store::error::StoreError;
 
 use super::*;
-use crate::member::{AggregatorView, Assignment, AuditedContribution, HonestNode, Spares, Summed};
 
 const LEAVES: u32 = 3;
 const FROM: u32 = 9;

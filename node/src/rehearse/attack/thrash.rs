@@ -10,9 +10,9 @@ use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::ledger::Ledger;
 use muster_core::messages::wire::{InputQuery, Request};
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Outside, Summed};
 
 use super::flood::flood;
-use crate::member::{Assignment, NodeConduct, Outside, Summed};
 
 /// Rounds back to the first one that it asks for, and how many it asks for in turn.
 const BACK: (u32, u32) = (5, 8);

@@ -5,10 +5,10 @@
 //! between two experts go to the other one; what all others pass has weights that are a little off. Every row is wrong.
 
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::experts::routers;
 use super::forge::modelled;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// From one expert to the next.
 const TILT: f32 = 1.0 / 64.0;

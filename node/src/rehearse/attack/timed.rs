@@ -10,8 +10,7 @@ use muster_core::messages::offer::StateQuery;
 use muster_core::messages::round::Commit;
 use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
-
-use crate::member::{
+use muster_member::{
     AggregatorView, AskedCall, Assignment, AuditedContribution, Delay, HonestNode, NodeConduct, Outside,
     Summed,
 };

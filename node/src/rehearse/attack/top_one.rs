@@ -4,10 +4,10 @@
 //! wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::experts::with;
 use super::forge::modelled;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct TopOne;
 

@@ -3,8 +3,7 @@
 //! They bring to the steward what it turned away (ROUND-24), and it gets the inputs from there.
 
 use muster_core::ids::{MemberId, Round};
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct TurnAway;
 

@@ -3,9 +3,9 @@
 //! Two words on one part convict it, and have the part reduced again.
 
 use muster_core::reduction::Reduced;
+use muster_member::{AggregatorView, NodeConduct};
 
 use super::inflate::hundredfold;
-use crate::member::{AggregatorView, NodeConduct};
 
 pub(super) struct Twice;
 

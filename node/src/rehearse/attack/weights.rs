@@ -4,9 +4,9 @@
 
 use muster_core::layout::Layout;
 use muster_core::state::{Arithmetic, State};
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::computed;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 /// What its machine keeps of a weight.
 pub(super) enum RoundedWeights {

@@ -5,8 +5,7 @@
 //! as LEDGER-20 lets it back.
 
 use muster_core::ids::{MemberId, Part, Round};
-
-use crate::member::NodeConduct;
+use muster_member::NodeConduct;
 
 pub(super) struct Withhold {
     /// Whether it says that it delivered nothing.

@@ -3,9 +3,9 @@
 //! It pulls the aggregate towards a standstill. Every row is wrong.
 
 use muster_core::state::Arithmetic;
+use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::repeated;
-use crate::member::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Zero;
 

@@ -6,9 +6,9 @@ use muster_core::codec::Real;
 use muster_core::limits::GRID_LIMIT;
 use muster_core::manifest::Mixture;
 use muster_core::state::State;
+use muster_member::LeafSum;
 
 use super::*;
-use crate::member::LeafSum;
 
 /// Columns and active experts of the tests' mixture.
 const COLUMNS: u16 = 4;

@@ -15,7 +15,7 @@ use muster_replica::{
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
 
-use crate::member::{JoinError, JoinOptions, Listen};
+use crate::{JoinError, JoinOptions, Listen};
 
 /// How long the swarm is asked where a steward went.
 const MOVED: Duration = Duration::from_secs(15);

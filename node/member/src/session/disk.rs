@@ -7,7 +7,7 @@ use muster_core::limits::{OFFERS, SEATS};
 use muster_core::manifest::Manifest;
 use muster_store::patience::patiently;
 
-use crate::member::{JoinError, JoinOptions};
+use crate::{JoinError, JoinOptions};
 
 /// The file that grows for as long as the run lasts, by at most half of itself at a time.
 const JOURNAL: &str = "journal.redb";
@@ -34,7 +34,7 @@ pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<()
 }
 
 /// Bytes that a member of a run takes, about: where all members can be dialled, and share the parts of a round.
-pub(in crate::member) fn expected(manifest: &Manifest) -> u64 {
+pub(crate) fn expected(manifest: &Manifest) -> u64 {
     kept(manifest, u64::from(manifest.aggregation.replicas))
 }
 
@@ -88,7 +88,7 @@ fn state_bytes(manifest: &Manifest) -> u64 {
 }
 
 /// Bytes that a folder with all in it takes on the disk. What is removed meanwhile does not count.
-pub(in crate::member) fn used(folder: &Path) -> u64 {
+pub(crate) fn used(folder: &Path) -> u64 {
     let own = fs::metadata(folder).map_or(0, |about| taken(&about));
     // A folder that is not looked into would count as empty.
     let Ok(entries) = patiently(|| fs::read_dir(folder)) else { return own };

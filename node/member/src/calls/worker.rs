@@ -17,13 +17,13 @@ use muster_core::state::State;
 use muster_replica::{Replica, process};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::member::conduct::{AskedCall, NodeConduct};
+use crate::conduct::{AskedCall, NodeConduct};
 
 /// How long the thread waits for the next call before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Where the states are that a member keeps.
-pub(in crate::member) trait States: Send + Sync + 'static {
+pub(crate) trait States: Send + Sync + 'static {
     /// The path of this row in the state with this root.
     fn at(&self, root: &Digest, row: Row) -> Option<Arc<State>>;
     /// The oldest one.
@@ -45,13 +45,13 @@ impl States for Mutex<Replica> {
 }
 
 /// What answers are made with.
-pub(in crate::member) struct Holder {
-    pub(in crate::member) identity: Arc<Identity>,
-    pub(in crate::member) conduct: Arc<dyn NodeConduct>,
-    pub(in crate::member) manifest: Arc<Manifest>,
-    pub(in crate::member) states: Arc<dyn States>,
+pub(crate) struct Holder {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) conduct: Arc<dyn NodeConduct>,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) states: Arc<dyn States>,
     /// How the kernels compute.
-    pub(in crate::member) path: Option<Path>,
+    pub(crate) path: Option<Path>,
 }
 
 /// A call on its way to the thread. It holds the turn until it is answered.

@@ -32,12 +32,12 @@ use super::dawdle::dawdle;
 use super::disk;
 use super::recall::newest_of;
 use super::row::OwnRow;
-use crate::member::check::compare_results;
-use crate::member::conduct::{Delay, NodeConduct, Outside};
-use crate::member::exchange::{bring, reduce_part};
-use crate::member::server::NodeContext;
-use crate::member::tell::{Uplink, tell};
-use crate::member::{JoinError, JoinOptions};
+use crate::check::compare_results;
+use crate::conduct::{Delay, NodeConduct, Outside};
+use crate::exchange::{bring, reduce_part};
+use crate::server::NodeContext;
+use crate::tell::{Uplink, tell};
+use crate::{JoinError, JoinOptions};
 
 /// Results of tasks that wait for the driver at most; more of them wait in their tasks.
 pub(super) const QUEUE: usize = 64;

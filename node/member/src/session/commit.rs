@@ -22,12 +22,12 @@ use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
 use super::driver::{Completion, NodeDriver};
-use crate::member::JoinError;
-use crate::member::compute::{Assignment, Summed};
-use crate::member::conduct::NodeConduct;
-use crate::member::exchange::reassemble;
-use crate::member::own::Contribution;
-use crate::member::server::NodeContext;
+use crate::JoinError;
+use crate::compute::{Assignment, Summed};
+use crate::conduct::NodeConduct;
+use crate::exchange::reassemble;
+use crate::own::Contribution;
+use crate::server::NodeContext;
 
 /// Label under which a member keeps its own contribution.
 const OWN_PART: u16 = u16::MAX;
@@ -269,7 +269,7 @@ mod tests {
     use muster_organise::config::Settings;
 
     use super::*;
-    use crate::member::session::audit::rows;
+    use crate::session::audit::rows;
 
     /// What one computed: a leaf of this value in each place and of this loss.
     fn computed(value: i32, loss: i64) -> Contribution {

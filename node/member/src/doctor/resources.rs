@@ -12,7 +12,7 @@ use muster_net::capacity::Capacity;
 use muster_replica::memory::{self, Need};
 
 use super::finding::Finding;
-use crate::member::session::disk;
+use crate::session::disk;
 
 /// Least space that is left for whatever else uses the disk.
 const SPARE: u64 = 1 << 30;

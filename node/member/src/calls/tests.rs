@@ -11,7 +11,7 @@ use muster_core::state::{Arithmetic, State};
 use muster_organise::config::{Makers, Settings};
 
 use super::*;
-use crate::member::conduct::{AskedCall, HonestNode, NodeConduct};
+use crate::conduct::{AskedCall, HonestNode, NodeConduct};
 
 const TINY: &str =
     "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 16\n";

@@ -14,12 +14,12 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::enrol::Ticket;
 use muster_net::capacity::Capacity;
 use muster_organise::ticket;
+use muster_replica::exit::Outcome;
 use muster_replica::memory;
 
 use self::clock::Watch;
 use self::finding::Finding;
 use super::bench::{Workload, manifest};
-use crate::exit::Outcome;
 
 /// What to examine.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Examination(Vec<Finding>);
 /// Examines this machine.
 ///
 /// # Errors
-/// [`crate::exit::Failure`] naming a file or settings that cannot be read. What is wrong with the machine or the network is
+/// [`muster_replica::exit::Failure`] naming a file or settings that cannot be read. What is wrong with the machine or the network is
 /// no error but a finding.
 pub async fn doctor(options: &DoctorOptions) -> Outcome<Examination> {
     // First: it may start this program anew.

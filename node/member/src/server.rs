@@ -199,8 +199,8 @@ mod tests {
     use muster_store::home::Home;
 
     use super::*;
-    use crate::member::calls::{Holder, States};
-    use crate::member::conduct::HonestNode;
+    use crate::calls::{Holder, States};
+    use crate::conduct::HonestNode;
 
     /// A member that keeps no state.
     struct NoStates;

@@ -8,9 +8,9 @@ use muster_net::address::{is_loopback, reachable};
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_organise::members::agreed;
+use muster_replica::exit::{Exit, Failure};
 
 use super::finding::Finding;
-use crate::exit::{Exit, Failure};
 
 /// Asks a steward for the manifest, over a channel of its own, under a throw-away key: it joins nothing.
 pub async fn steward(ticket: &Ticket) -> (Finding, Option<Manifest>) {

@@ -19,9 +19,9 @@ use muster_store::home::Home;
 use super::commit::written;
 use super::dawdle::dawdle;
 use super::driver::NodeDriver;
-use crate::member::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
-use crate::member::conduct::{AuditedContribution, Delay};
-use crate::member::own::Contribution;
+use crate::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+use crate::conduct::{AuditedContribution, Delay};
+use crate::own::Contribution;
 
 impl NodeDriver {
     /// AUDIT-2: writes down the table of a round that was just frozen. It does nothing if the leaves took too much memory to

@@ -9,10 +9,9 @@ use muster_core::messages::enrol::Leave;
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_net::endpoint::Endpoint;
 use muster_organise::{read_identity, ticket};
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
-
-use crate::exit::{Failure, Outcome};
 
 /// The member id of a directory; makes directory and key when there are none.
 ///

@@ -14,10 +14,10 @@ use muster_core::limits;
 use muster_core::manifest::{Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
 use muster_organise::config::{Makers, Settings};
 use muster_organise::size;
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::memory::{self, Need};
 use muster_store::{reading, regular};
 
-use crate::exit::{Failure, Outcome};
 use trials::{Timings, Trials};
 
 /// What leaves take of a measurement that a person waits for.
@@ -326,10 +326,10 @@ impl Benchmark {
 #[cfg(test)]
 mod tests {
     use muster_compute::{DeviceChoice, devices};
+    use muster_replica::exit::Exit;
 
     use super::trials::TimingBasis;
     use super::*;
-    use crate::exit::Exit;
 
     #[test]
     fn a_report_says_what_a_volunteer_asks() {

@@ -17,8 +17,8 @@ use muster_store::journal::Journal;
 use muster_store::patience;
 use tokio::sync::oneshot;
 
-use crate::member::server::NodeContext;
-use crate::member::{JoinError, JoinOptions, Listen};
+use crate::server::NodeContext;
+use crate::{JoinError, JoinOptions, Listen};
 
 /// Name of the note of the last time's address.
 const LISTENED: &str = "listened";
