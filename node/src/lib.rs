@@ -7,6 +7,5 @@
 pub mod cli;
 #[cfg(feature = "rehearse")]
 pub mod rehearse;
-pub mod steward;
 
 pub use muster_replica::exit;

@@ -12,6 +12,7 @@ use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
+use muster_host::{HostOptions, HostingEnd, PAGE, host};
 use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench};
 use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use muster_member::{End, Listen};
@@ -41,7 +42,6 @@ use super::arguments::{
     PackArguments, RunCommand, ViewArguments,
 };
 use crate::exit::{Exit, Failure, Outcome};
-use crate::steward::{HostOptions, HostingEnd, PAGE, host};
 
 /// A line for the person who asked.
 fn say(line: &str) -> Outcome<()> {

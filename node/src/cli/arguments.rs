@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
+use muster_host::CONNECTIONS;
 use muster_organise::ask::GRACE;
 use muster_organise::config::preset::Preset;
 use muster_organise::invite::parse_span;
@@ -15,7 +16,6 @@ use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_show::{ShowOptions, board};
 
 use crate::exit::{Failure, Outcome};
-use crate::steward::CONNECTIONS;
 
 /// Train one neural network on strangers' machines, and audit their work.
 #[derive(Parser)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::ids::MemberId;
 use muster_core::messages::enrol::{Role, Ticket};
+use muster_host::{CONNECTIONS, PAGE};
 use muster_organise::invite::{InviteOptions, invite};
 use muster_organise::{ADDRESSES, read_identity};
 
@@ -18,7 +19,6 @@ use super::rehearsal::Rehearsal;
 use super::workspace::Workspace;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::rehearse::attack::Attack;
-use crate::steward::{CONNECTIONS, PAGE};
 
 /// How long the steward may take to open its door, and everyone to leave once the run is over.
 const PATIENCE: Duration = Duration::from_secs(60);

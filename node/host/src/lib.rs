@@ -44,6 +44,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::shares::Turns;
 use muster_organise::prospect::warnings;
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{Offers, Peers, Replica, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
@@ -56,7 +57,6 @@ pub use listen::CONNECTIONS;
 pub use muster_roles::steward::HostingEnd;
 pub use options::HostOptions;
 
-use crate::exit::{Failure, Outcome};
 use asks::Asks;
 use board::Board;
 use clock::Clock;

@@ -389,11 +389,11 @@ pub(super) mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::steward::court::{HOARD, SHOWING};
-    use crate::steward::second::Second;
+    use crate::court::{HOARD, SHOWING};
+    use crate::second::Second;
 
     /// A tiny model.
-    pub(in crate::steward) const TINY: &str = "
+    pub(crate) const TINY: &str = "
         [model]
         width = 8
         layers = 1
@@ -410,7 +410,7 @@ pub(super) mod tests {
     ";
 
     /// A court of these settings at the beginning of a run, and who seals its records.
-    pub(in crate::steward) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
+    pub(crate) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
         let text = |name: &str| {
             let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
             vec![Ok(SourceText { name: name.into(), bytes })]

@@ -20,13 +20,13 @@ use muster_organise::create::{CreateOptions, create};
 use muster_organise::invite::{InviteOptions, invite};
 use muster_organise::pack::{PackOptions, pack};
 use muster_replica::archive::Archive;
+use muster_replica::exit::Exit;
 use muster_replica::{Contact, PeerError, Peers, Replica};
 use muster_show::ShowOptions;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::exit::Exit;
 
 const SETTINGS: &str = "
     [model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\nsequence = 32

@@ -6,8 +6,7 @@ use muster_compute::{Backend, Machine};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::state::Arithmetic;
-
-use crate::exit::{Failure, Outcome};
+use muster_replica::exit::{Failure, Outcome};
 
 /// The code path that must agree before a ban for life.
 pub(super) struct Second {

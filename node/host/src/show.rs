@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use muster_core::ids::Round;
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::measure_held_out;
 use muster_show::Shown;
 use muster_store::journal::Journal;
@@ -15,7 +16,6 @@ use serde_json::json;
 use super::court::Court;
 use super::options::HostOptions;
 use super::report::LOG;
-use crate::exit::{Failure, Outcome};
 
 /// Shows a run, if somebody wants to see it: at first to browsers alone.
 ///

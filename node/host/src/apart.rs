@@ -2,11 +2,11 @@
 
 use std::thread::JoinHandle;
 
+use muster_replica::exit::{Failure, Outcome};
 use muster_roles::steward::HostingEnd;
 use tokio::sync::oneshot;
 
 use super::driver::StewardDriver;
-use crate::exit::{Failure, Outcome};
 
 /// The thread, which stops when this is dropped.
 struct Thread {

@@ -21,6 +21,7 @@ use muster_core::sign::{Identity, Signed};
 use muster_keeper::intake::Intake;
 use muster_keeper::shares::{Places, Rank};
 use muster_organise::invite;
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{Gossiping, HeldState, Results, WantedContribution, contact};
 use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
@@ -43,7 +44,6 @@ use super::presence::Connections;
 use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
-use crate::exit::{Failure, Outcome};
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;

@@ -18,14 +18,13 @@ use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::round::Awaited;
 use muster_replica::archive::mean_loss;
+use muster_replica::exit::{Failure, Outcome};
 use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
 use muster_show::progress::ProgressDisplay;
 use muster_store::patience::patiently;
 use muster_view::words::counted;
 use serde_json::{Value, json};
-
-use crate::exit::{Failure, Outcome};
 
 /// The file of events, in the run's folder.
 pub(super) const LOG: &str = "log.jsonl";

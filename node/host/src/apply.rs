@@ -9,13 +9,13 @@ use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
 use muster_core::state::{ShardStep, StateRoots, Update};
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{PeerError, Results, WantedValues, patience};
 use muster_store::error::StoreError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::court::Court;
-use crate::exit::{Failure, Outcome};
 
 /// Tries to fetch values whose holders refuse, and the pause between two.
 const TRIES: u32 = 3;
@@ -181,7 +181,7 @@ mod tests {
     use muster_core::messages::round::Bitmap;
 
     use super::*;
-    use crate::steward::retro::tests::{TINY, court};
+    use crate::retro::tests::{TINY, court};
 
     #[tokio::test]
     async fn round_23_values_that_are_not_finite_count_as_unavailable() {

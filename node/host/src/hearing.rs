@@ -9,13 +9,13 @@ use muster_core::lock::lock;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::evidence::Evidence;
 use muster_core::state::Arithmetic;
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{Brought, Exhibited, patience};
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::court::{Court, Wants};
-use crate::exit::{Failure, Outcome};
 
 /// Tries to fetch what evidence needs before it is judged without it, where nothing else stands for that.
 const TRIES: u32 = 3;
@@ -199,10 +199,10 @@ mod tests {
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
     use muster_core::state::{Arithmetic, LeafJob, State, Update};
+    use muster_replica::exit::Exit;
 
     use super::*;
-    use crate::exit::Exit;
-    use crate::steward::retro::tests::{TINY, court};
+    use crate::retro::tests::{TINY, court};
 
     /// A processor that computes one coefficient of each leaf wrongly, every time.
     struct Faulty(Exact);

@@ -11,11 +11,11 @@ use muster_net::seats::ConnectionLimit;
 use muster_net::shares::Shares;
 use muster_organise::ADDRESSES;
 use muster_organise::invite::bounded;
+use muster_replica::exit::{Failure, Outcome};
 use muster_store::home::Home;
 use muster_store::patience;
 
 use super::options::HostOptions;
-use crate::exit::{Failure, Outcome};
 
 /// Where it listened the last time, one socket address a line.
 const LISTENED: &str = "listen";

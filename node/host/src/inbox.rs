@@ -16,9 +16,8 @@ use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
 use muster_core::limits;
 use muster_core::messages::wire::Request;
+use muster_replica::exit::{Failure, Outcome};
 use muster_store::patience::patiently;
-
-use crate::exit::{Failure, Outcome};
 
 /// The files of a run's folder.
 pub(super) struct Inbox {
@@ -148,7 +147,7 @@ mod tests {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         const ALONE: &str = "MUSTER_TEST_ALONE";
         if std::env::var_os(ALONE).is_none() {
-            let name = "steward::inbox::tests::chan_13_what_is_kept_in_a_new_round_waits_for_no_descriptor";
+            let name = "inbox::tests::chan_13_what_is_kept_in_a_new_round_waits_for_no_descriptor";
             let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
             let status = alone.args(["--exact", name]).env(ALONE, "").status().unwrap();
             assert!(status.success());

@@ -12,6 +12,7 @@ use muster_core::messages::record::{Ban, Body};
 use muster_core::sign::Identity;
 use muster_organise::DATA;
 use muster_organise::invite::read_manifest;
+use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{HeldState, Replica, memory};
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
@@ -21,7 +22,6 @@ use muster_store::rows::{RowFiles, Rows};
 
 use super::court::Court;
 use super::second::Second;
-use crate::exit::{Failure, Outcome};
 
 /// Records read from the journal at a time.
 const BATCH: usize = 256;
