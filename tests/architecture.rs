@@ -47,8 +47,18 @@ fn crates_see_only_lower_ones() {
         ("node/keeper", &["core", "store", "roles"]),
         ("node/organise", &["core", "compute", "store", "net", "replica", "view"]),
         (
+            "node/rehearse",
+            &[
+                "core", "compute", "store", "net", "replica", "roles", "verifier", "view", "show",
+                "organise", "host", "member",
+            ],
+        ),
+        (
             "node",
-            &["core", "compute", "store", "net", "replica", "roles", "verifier", "view", "organise", "show"],
+            &[
+                "core", "compute", "store", "net", "replica", "view", "show", "organise", "host", "member",
+                "rehearse",
+            ],
         ),
         ("verifier", &["core", "compute", "store", "net", "replica", "roles", "view"]),
     ]);
@@ -56,17 +66,6 @@ fn crates_see_only_lower_ones() {
         for name in dependencies(folder) {
             assert!(lower.contains(&name.as_str()), "{folder} must not depend on muster-{name}");
         }
-    }
-}
-
-#[test]
-fn only_the_rehearsal_names_the_verifier() {
-    let mut files = Vec::new();
-    rust_files(&root().join("node/src"), &mut files);
-    for file in files {
-        let text = fs::read_to_string(&file).expect("a source file");
-        let rehearsal = file.components().any(|part| part.as_os_str() == "rehearse");
-        assert!(rehearsal || !text.contains("muster_verifier::"), "{} names the verifier", file.display());
     }
 }
 
@@ -90,23 +89,10 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["round"],
 ];
 
-/// Layers of the node: nothing honest names the rehearsal, and steward and member do not see each other.
-const NODE_LAYERS: &[&[&str]] = &[
-    &["rehearse"],
-    &["cli"],
-    // The program for libtorch.
-    &["torch"],
-];
-
 #[test]
-fn modules_import_only_lower_layers() {
-    check_layers("protocol/core/src", CORE_LAYERS);
-    check_layers("node/src", NODE_LAYERS);
-}
-
-fn check_layers(source: &str, layers: &[&[&str]]) {
-    let files = Files::read(&root().join(source));
-    let layer = |module: &str| layers.iter().position(|row| row.contains(&module));
+fn modules_of_core_import_only_lower_layers() {
+    let files = Files::read(&root().join("protocol/core/src"));
+    let layer = |module: &str| CORE_LAYERS.iter().position(|row| row.contains(&module));
     // A file of tests may look at everything.
     for file in files.modules().filter(|file| file.last().is_none_or(|name| name != "tests")) {
         let Some(module) = file.first() else { continue };
@@ -426,14 +412,14 @@ fn the_index_of_attacks_is_whole() {
         assert!(root().join(file).is_file(), "{file} is not there");
     }
     let mut files = Vec::new();
-    rust_files(&root().join("node/src/rehearse/attack"), &mut files);
-    rust_files(&root().join("node/src/rehearse/lie"), &mut files);
+    rust_files(&root().join("node/rehearse/src/attack"), &mut files);
+    rust_files(&root().join("node/rehearse/src/lie"), &mut files);
     for file in files {
         let name = file.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
         let listed = quoted.iter().any(|quoted| quoted.split("::").next() == Some(&name));
         assert!(listed, "{name} is not in spec/attacks.md");
     }
-    for attack in muster_node::rehearse::attack::ATTACKS {
+    for attack in muster_rehearse::attack::ATTACKS {
         assert!(quoted.contains(attack.name), "{} is not in spec/attacks.md", attack.name);
     }
 }

@@ -5,7 +5,5 @@
 //! `rehearse` does not have it.
 
 pub mod cli;
-#[cfg(feature = "rehearse")]
-pub mod rehearse;
 
 pub use muster_replica::exit;

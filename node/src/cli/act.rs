@@ -72,7 +72,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
         #[cfg(feature = "rehearse")]
         MusterCommand::Rehearse(command) => {
             let drawn = std::io::stderr().is_terminal();
-            crate::rehearse::act(command, drawn, &mut |text| drop(show(text)))
+            muster_rehearse::act(command, drawn, &mut |text| drop(show(text)))
         }
         MusterCommand::View(arguments) => look(&arguments),
         MusterCommand::Members { folder } => {

@@ -95,7 +95,7 @@ Each line says what was found and, where something needs care, what to do next: 
     Doctor(DoctorArguments),
     #[cfg(feature = "rehearse")]
     #[command(flatten)]
-    Rehearse(crate::rehearse::RehearseCommand),
+    Rehearse(muster_rehearse::RehearseCommand),
     /// Show a run as web pages, from its folder; or write them to files.
     #[command(after_help = "\
 The pages are read-only. Every record is checked before it is shown. Ctrl-C ends.

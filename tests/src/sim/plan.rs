@@ -9,7 +9,7 @@ use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Data, Manifest, Rule};
 use muster_core::sign::Identity;
 use muster_member::{HonestNode, NodeConduct};
-use muster_node::rehearse::attack::{self, Attack, Coalition};
+use muster_rehearse::attack::{self, Attack, Coalition};
 use muster_store::dataset::Dataset;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};

@@ -7,6 +7,7 @@ use std::path::Path;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::messages::record::{Ban, Body};
 use muster_replica::archive::{Archive, Replayed};
+use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::unigram_bigram;
 use muster_view::story::DutyLine;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,7 @@ use super::lie::Lie;
 use super::live::{Live, RewindFact, RoundFact};
 use super::odds::{CERTAIN, Odds};
 use super::rehearsal::Rehearsal;
-use crate::exit::{Failure, Outcome};
-use crate::rehearse::attack::Attack;
+use crate::attack::Attack;
 
 /// What `muster join` and the verifier write in their directories when the run is over.
 const RESULT: &str = "result.json";

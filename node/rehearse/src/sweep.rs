@@ -7,6 +7,7 @@ use std::path::Path;
 use muster_organise::config::Settings;
 use muster_organise::create::vacant;
 use muster_organise::rates::percent;
+use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_view::document::{Cell, Column, Document, Table};
 use muster_view::plot::{Kind, Plot, Series};
 use muster_view::report::Report;
@@ -18,7 +19,6 @@ use super::odds::Odds;
 use super::rehearsal::{DrillOptions, Rehearsal, settings};
 use super::swept::Sweep;
 use super::{caught, stage};
-use crate::exit::{Exit, Failure, Outcome};
 
 /// What a drill at one value came to.
 #[derive(Clone, Debug, Serialize)]

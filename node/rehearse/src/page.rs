@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_replica::archive::Archive;
+use muster_replica::exit::{Failure, Outcome};
 use muster_view::document::{Cell, Column, Document, Table};
 use muster_view::plot::{Kind, Plot, Series, shown};
 use muster_view::report::Report;
@@ -12,7 +13,6 @@ use muster_view::{Source, View};
 
 use super::facts::{AttackFact, Facts, MemberFact};
 use super::{account, caught};
-use crate::exit::{Failure, Outcome};
 
 /// Writes the page into the rehearsal's folder, beside `report.json`.
 ///

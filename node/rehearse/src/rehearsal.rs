@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use muster_organise::config::Settings;
 use muster_organise::pack::ROUTE_TOKENS;
 use muster_replica::backend::BackendChoice;
+use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::RouterSize;
 use muster_store::regular;
 
@@ -12,8 +13,7 @@ use super::lie::Lie;
 use super::odds::Odds;
 use super::share::Share;
 use super::swept::Sweep;
-use crate::exit::{Failure, Outcome};
-use crate::rehearse::attack::Attack;
+use crate::attack::Attack;
 
 /// Options of a demo.
 #[derive(Clone, Debug, clap::Args)]

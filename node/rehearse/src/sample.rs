@@ -6,9 +6,9 @@ use muster_compute::Exact;
 use muster_organise::checkpoint::Checkpoint;
 use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use muster_replica::archive::Archive;
+use muster_replica::exit::Outcome;
 
 use super::rehearsal::Rehearsal;
-use crate::exit::Outcome;
 
 /// What a model of Rust sources is asked to continue.
 const RUST_PROMPT: &str = "    pub fn new(";

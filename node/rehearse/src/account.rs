@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_view::story::DutyLine;
 use muster_view::words::counted;
 
 use super::facts::{Facts, MemberFact, UNREPLAYED};
-use crate::exit::{Exit, Failure, Outcome};
 
 /// Cheated rounds in one line.
 const CHEATS: usize = 8;

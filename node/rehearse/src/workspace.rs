@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use crate::exit::{Failure, Outcome};
+use muster_replica::exit::{Failure, Outcome};
 
 /// Where a rehearsal lives.
 pub(super) struct Workspace {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::exit::{Exit, Failure, Outcome};
+use muster_replica::exit::{Exit, Failure, Outcome};
 
 /// How often things are looked at.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);

@@ -3,8 +3,7 @@
 use std::str::FromStr;
 
 use muster_core::error::Misuse;
-
-use crate::exit::{Failure, Outcome};
+use muster_replica::exit::{Failure, Outcome};
 
 /// A setting, and the values that it takes.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,12 +11,12 @@ use muster_core::messages::enrol::{Name, Ticket, parse_name};
 use muster_member::{End, JoinError};
 use muster_net::swarm::Settings;
 use muster_replica::backend::BackendChoice;
+use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_roles::verifier::audits::{Conduct, Honest};
 use muster_show::ShowOptions;
 
 use super::lie::Lie;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::rehearse::attack::{Attack, Campaign, Coalition};
+use crate::attack::{Attack, Campaign, Coalition};
 
 /// A role of the rehearsal's own.
 #[derive(Clone, Debug, Subcommand)]

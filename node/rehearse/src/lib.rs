@@ -33,12 +33,12 @@ use role::{RehearsalRole, play};
 
 use muster_core::error::Misuse;
 use muster_replica::backend::BackendChoice;
+use muster_replica::exit::{Exit, Failure, Outcome};
 
 use self::attack::ATTACKS;
 use self::deed::deed;
 use self::lie::Lie;
 use self::rehearsal::{Rehearsal, read};
-use crate::exit::{Exit, Failure, Outcome};
 
 /// What is rehearsed, on the command line.
 #[derive(Subcommand)]
@@ -94,7 +94,7 @@ Lies of verifiers, from the first round on:
 
 /// Plays a demo.
 fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
-    let own = if options.experts { include_str!("rehearse/experts.toml") } else { rehearsal::OWN.1 };
+    let own = if options.experts { include_str!("experts.toml") } else { rehearsal::OWN.1 };
     let (name, template) = match &options.config {
         None => (rehearsal::OWN.0.to_owned(), own.to_owned()),
         Some(path) => (path.display().to_string(), read(path)?),

@@ -8,8 +8,7 @@ use muster_core::ids::{MemberId, Slot};
 use muster_core::sign::Identity;
 use muster_member::Assignment;
 use muster_organise::read_identity;
-
-use crate::exit::{Failure, Outcome};
+use muster_replica::exit::{Failure, Outcome};
 
 /// Who conspires. Processes of one machine meet in a folder: each puts a file there that is named by its id and says where
 /// its key is. What the others will commit to follows from what is public.

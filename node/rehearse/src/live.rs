@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use muster_replica::exit::{Failure, Outcome};
 use muster_show::progress::ProgressDisplay;
 use muster_view::story::DutyLine;
 use muster_view::words::counted;
 use serde::{Deserialize, Serialize};
 
 use super::cast::Player;
-use crate::exit::{Failure, Outcome};
 
 /// A finished round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

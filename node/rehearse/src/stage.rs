@@ -9,6 +9,7 @@ use muster_organise::create::{CreateOptions, create};
 use muster_organise::pack;
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, ReplayError, Replayed};
+use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_show::progress::ProgressDisplay;
 
 use super::cast::Cast;
@@ -19,7 +20,6 @@ use super::rehearsal::Rehearsal;
 use super::sample::sample;
 use super::workspace::Workspace;
 use super::{account, caught, corpus, page};
-use crate::exit::{Exit, Failure, Outcome};
 
 /// How long the steward may report nothing.
 const STALLED: Duration = Duration::from_secs(240);

@@ -11,14 +11,14 @@ use muster_core::messages::enrol::{Role, Ticket};
 use muster_host::{CONNECTIONS, PAGE};
 use muster_organise::invite::{InviteOptions, invite};
 use muster_organise::{ADDRESSES, read_identity};
+use muster_replica::exit::{Exit, Failure, Outcome};
 
 use super::children::Child;
 use super::interrupt::{Interrupt, PAUSE};
 use super::lie::Lie;
 use super::rehearsal::Rehearsal;
 use super::workspace::Workspace;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::rehearse::attack::Attack;
+use crate::attack::Attack;
 
 /// How long the steward may take to open its door, and everyone to leave once the run is over.
 const PATIENCE: Duration = Duration::from_secs(60);

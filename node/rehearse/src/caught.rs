@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use muster_organise::rates::percent;
+use muster_replica::exit::Outcome;
 
 use super::account::{honest_wronged, verdict};
 use super::facts::{AttackFact, CheatFact, Facts, MemberFact, UNREPLAYED};
-use crate::exit::Outcome;
 
 /// Why a verifier that lets everything pass is still there: it is convicted by a recheck of a false verdict, or not at all.
 const NOT_RECHECKED: &str = "no recheck has proved a verdict false";
@@ -143,7 +143,7 @@ pub(super) fn conclusion(facts: &Facts) -> String {
 /// Whether these settings did what they promise.
 ///
 /// # Errors
-/// [`crate::exit::Failure`], negative, with a sentence for each thing that they did not.
+/// [`muster_replica::exit::Failure`], negative, with a sentence for each thing that they did not.
 pub(super) fn check(facts: &Facts) -> Outcome<()> {
     let mut wrong = honest_wronged(facts);
     let mut escaped = false;

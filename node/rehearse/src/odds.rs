@@ -9,7 +9,7 @@ use muster_organise::rates::{Rates, percent};
 
 use super::deed::deed;
 use super::lie::Lie;
-use crate::rehearse::attack::{Attack, Wrong};
+use crate::attack::{Attack, Wrong};
 
 /// An attack that escapes less often than this should have been caught.
 pub(super) const CERTAIN: f64 = 1e-3;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use muster_core::error::Misuse;
 
 use super::lie::Lie;
-use crate::rehearse::attack::Attack;
+use crate::attack::Attack;
 
 /// A cheat and its share of the nodes or, for a lie, of the verifiers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 
-use crate::exit::{Exit, Failure, Outcome};
+use muster_replica::exit::{Exit, Failure, Outcome};
 
 /// Lines of a log that are shown when its process fails.
 const TAIL: usize = 20;

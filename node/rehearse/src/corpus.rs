@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use muster_core::manifest::Data;
+use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::{self, RouterSize, SourceText};
 use muster_store::error::StoreError;
-
-use crate::exit::{Failure, Outcome};
 
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
@@ -127,8 +126,9 @@ fn walk(folder: &Path, name: &str, found: &mut Vec<(String, PathBuf)>) -> std::i
 
 #[cfg(test)]
 mod tests {
+    use muster_replica::exit::Exit;
+
     use super::*;
-    use crate::exit::Exit;
 
     #[test]
     fn every_crate_has_a_version() {
