@@ -32,12 +32,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
+/// Crates of the workspace that say in their logs what people want to see.
+const LOGGED: [&str; 12] = [
+    "host", "keeper", "member", "net", "node", "organise", "rehearse", "replica", "roles", "show", "store",
+    "verifier",
+];
+
 /// Sends logs to standard error. Only the first call of a process counts.
 pub fn log_to_stderr(verbose: u8) {
     let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
-    let wanted = format!(
-        "warn,libp2p=error,muster_node={level},muster_organise={level},muster_rehearse={level},muster_host={level},muster_member={level},muster_keeper={level},muster_show={level},muster_net={level},muster_replica={level},muster_roles={level},muster_store={level},muster_verifier={level}"
-    );
+    let own = LOGGED.map(|name| format!("muster_{name}={level}")).join(",");
+    let wanted = format!("warn,libp2p=error,{own}");
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(verbose > 0);
     let colour = std::io::stderr().is_terminal() && wants_colour();

@@ -65,7 +65,7 @@ def main():
         scripts = place / "scripts.txt"
         scripts.write_text(SCRIPTS * 20)
         root = environment.ROOT
-        own = [root / "README.md", *sorted((root / "spec").glob("*.md")), *sorted((root / "node/src").glob("*.rs"))]
+        own = [root / "README.md", *sorted((root / "spec").glob("*.md")), *sorted((root / "node/organise/src").glob("*.rs"))]
         texts = arguments.text or [scripts, *own]
         if any(path.stat().st_size > PIECE for path in texts):
             parser.error(f"a text has more than {PIECE} bytes")

@@ -2,8 +2,8 @@
 //! what happened. The demo is a drill with settings and a text of its own.
 //!
 //! Everything is real: steward, nodes and verifiers are processes of their own that speak over the network. Only the
-//! attackers are ours ([`attack`]), and no honest path knows of them. This module alone may name the verifier's
-//! crate, because the program starts its verifiers by starting itself.
+//! attackers are ours ([`attack`]), and no honest path knows of them. Of the node's crates this one alone may name the
+//! verifier's, because the program starts its verifiers by starting itself.
 
 mod account;
 pub mod attack;
