@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use muster_core::audit::Judgement;
 use muster_core::audit::docket::{OpenCase, WaitsFor};
 use muster_core::audit::roster::Counts;
-use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
@@ -23,11 +23,10 @@ use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
 use muster_show::progress::ProgressDisplay;
 use muster_store::patience::patiently;
+use muster_view::event::{FoundWord, LOG, LogEvent, PartEvent, PastEvent, RoundEvent};
+use muster_view::story::DutyLine;
 use muster_view::words::counted;
-use serde_json::{Value, json};
 
-/// The file of events, in the run's folder.
-pub(super) const LOG: &str = "log.jsonl";
 /// Most aggregators named for a round in which nobody counted.
 const SHOWN: usize = 3;
 
@@ -37,7 +36,7 @@ pub(super) struct Reporter {
     log: File,
     round_began: Instant,
     /// Seconds of the round until each of its stages.
-    stages: BTreeMap<&'static str, f64>,
+    stages: BTreeMap<String, f64>,
     audits: u64,
     passed: u64,
     guilty: u64,
@@ -120,29 +119,21 @@ impl Reporter {
     /// A verifier began an audit.
     fn audit(&mut self, digest: Digest, request: &AuditRequest, verifier: MemberId) {
         self.audits += 1;
-        let (member, verifier) = (format!("{:#}", request.target), format!("{verifier:#}"));
-        self.event(&json!({
-            "event": "audit", "member": member, "round": request.round.0, "verifier": verifier,
-            "request": format!("{digest:#}"),
-        }));
+        let AuditRequest { target: member, round, .. } = *request;
+        self.event(&LogEvent::Audit { member, round: round.0, verifier, request: digest });
     }
 
     /// A verifier ended an audit.
     fn verdict(&mut self, request: Digest, leaves: usize, finding: Finding) {
         self.count(finding);
-        self.event(&json!({
-            "event": "verdict", "request": format!("{request:#}"), "leaves": leaves, "finding": said(finding),
-        }));
+        self.event(&LogEvent::Verdict { request, leaves: leaves as u64, finding: said(finding) });
     }
 
     /// A verifier has recomputed the contribution of a member that did not answer.
     fn recomputed(&mut self, said: &Recomputation, verifier: MemberId) {
         self.count(said.finding);
-        let (member, verifier) = (format!("{:#}", said.target), format!("{verifier:#}"));
-        self.event(&json!({
-            "event": "recomputed", "member": member, "round": said.round.0, "verifier": verifier,
-            "finding": self::said(said.finding),
-        }));
+        let (member, round, finding) = (said.target, said.round.0, self::said(said.finding));
+        self.event(&LogEvent::Recomputed { member, round, verifier, finding });
     }
 
     fn count(&mut self, finding: Finding) {
@@ -157,7 +148,7 @@ impl Reporter {
 
     /// The round has come so far; its event says when.
     pub(super) fn reached(&mut self, stage: &'static str) {
-        self.stages.insert(stage, self.round_began.elapsed().as_secs_f64());
+        self.stages.insert(stage.to_owned(), self.round_began.elapsed().as_secs_f64());
     }
 
     /// A round is over.
@@ -185,11 +176,21 @@ impl Reporter {
             overdue(&self.duties),
         );
         self.progress.round(u64::from(round.0) + 1, u64::from(manifest.training.rounds), &text);
-        self.event(&json!({
-            "event": "round", "round": round.0, "loss": loss, "seconds": seconds, "bytes": bytes, "tokens": tokens,
-            "stages": stages, "nodes": nodes, "verifiers": verifiers, "audits": self.audits, "passed": self.passed, "guilty": self.guilty,
-            "duties": shown(&self.duties), "root": format!("{:#}", ledger.state().root()),
-        }));
+        self.event(&LogEvent::Round(Box::new(RoundEvent {
+            round: round.0,
+            loss,
+            seconds,
+            bytes,
+            tokens,
+            stages,
+            nodes: nodes as u64,
+            verifiers: verifiers as u64,
+            audits: self.audits,
+            passed: self.passed,
+            guilty: self.guilty,
+            duties: shown(&self.duties),
+            root: ledger.state().root(),
+        })));
     }
 
     /// Says why nobody counted in a round, if nobody did, and for how many milliseconds the next one is held back.
@@ -205,14 +206,14 @@ impl Reporter {
                  started again, this steward goes on at once"
             ));
         }
-        self.event(&json!({ "event": "barren", "round": round.0, "why": why, "pause": seconds }));
+        self.event(&LogEvent::Barren { round: round.0, why, pause: seconds });
     }
 
     /// A member was admitted.
     fn admit(&mut self, ledger: &Ledger, member: MemberId) {
         let Some(known) = ledger.member(&member) else { return };
         self.progress.line(&format!("admitted {} {member}", known.role.word()));
-        self.event(&json!({ "event": "admit", "member": format!("{member:#}"), "role": known.role.word() }));
+        self.event(&LogEvent::Admit { member, role: known.role.word().to_owned() });
     }
 
     /// A member was expelled.
@@ -222,10 +223,14 @@ impl Reporter {
             "banned {culprit} from round {} on: {finding} in round {}, found by {}, evidence {}",
             ban.effective, ban.round, ban.accuser, ban.evidence
         ));
-        self.event(&json!({
-            "event": "ban", "member": format!("{culprit:#}"), "round": ban.round.0, "effective": ban.effective.0,
-            "finding": finding, "evidence": format!("{:#}", ban.evidence), "accuser": format!("{:#}", ban.accuser),
-        }));
+        self.event(&LogEvent::Ban {
+            member: culprit,
+            round: ban.round.0,
+            effective: ban.effective.0,
+            finding: finding.to_owned(),
+            evidence: ban.evidence,
+            accuser: ban.accuser,
+        });
     }
 
     /// The next round waits for an audit.
@@ -241,8 +246,7 @@ impl Reporter {
             WaitsFor::Judgement => format!("what verifier {verifier} found is being examined"),
         };
         self.progress.line(&format!("round {} waits for {of}: {whom}", round.next()));
-        let target = case.target.map(|target| format!("{target:#}"));
-        self.event(&json!({ "event": "held", "round": round.0, "case": case.round.0, "member": target }));
+        self.event(&LogEvent::Held { round: round.0, case: case.round.0, member: case.target });
     }
 
     /// A round waits for something before it is spent.
@@ -263,7 +267,7 @@ impl Reporter {
             }
         };
         self.progress.line(&format!("round {round} waits: {why}"));
-        self.event(&json!({ "event": "waits", "round": round.0, "why": why }));
+        self.event(&LogEvent::Waits { round: round.0, why });
     }
 
     /// A verifier did not do its duty in time.
@@ -272,7 +276,7 @@ impl Reporter {
         self.progress.line(&format!(
             "{verifier} left its duty of round {round} undone: it audits nothing until it returns"
         ));
-        self.event(&json!({ "event": "idle", "member": format!("{verifier:#}"), "round": round.0 }));
+        self.event(&LogEvent::Idle { member: *verifier, round: round.0 });
     }
 
     /// The organiser has closed a tree of invitations.
@@ -280,15 +284,15 @@ impl Reporter {
         self.progress.line(&format!(
             "the organiser closed the tree of {member}: its invitations admit nobody any more"
         ));
-        self.event(&json!({ "event": "close-tree", "member": format!("{member:#}") }));
+        self.event(&LogEvent::CloseTree { member });
     }
 
     /// A convict's contributions and parts of earlier rounds were recomputed.
     fn retro(&mut self, member: MemberId, past: &[PastRound]) {
         let word = |found: &Found| match found {
-            Found::Right => "right",
-            Found::False => "false",
-            Found::Unknown(_) => "unknown",
+            Found::Right => FoundWord::Right,
+            Found::False => FoundWord::False,
+            Found::Unknown(_) => FoundWord::Unknown,
         };
         let (mut rounds, mut bad) = (Vec::new(), Vec::new());
         for PastRound { round, contribution, parts, harm, .. } in past {
@@ -308,10 +312,10 @@ impl Reporter {
                 let moved = harm.map(|harm| format!(", moved by {:.0} %", 100.0 * harm)).unwrap_or_default();
                 bad.push(format!("{round} ({}{moved})", wrong.join(", ")));
             }
-            let parts: Vec<Value> =
-                parts.iter().map(|(part, found)| json!({ "part": part.0, "found": word(found) })).collect();
+            let found = |(part, found): &(Part, Found)| PartEvent { part: part.0, found: word(found) };
+            let parts = parts.iter().map(found).collect();
             let found = contribution.as_ref().map(word);
-            rounds.push(json!({ "round": round.0, "found": found, "parts": parts, "harm": harm }));
+            rounds.push(PastEvent { round: round.0, found, parts, harm: *harm });
         }
         let bad = if bad.is_empty() { "none".to_owned() } else { bad.join(", ") };
         let contributions = past.iter().filter(|past| past.contribution.is_some()).count();
@@ -319,7 +323,7 @@ impl Reporter {
         self.progress.line(&format!(
             "{contributions} counted contributions and {parts} parts of {member} computed again; false in rounds: {bad}"
         ));
-        self.event(&json!({ "event": "retro", "member": format!("{member:#}"), "rounds": rounds }));
+        self.event(&LogEvent::Retro { member, rounds });
     }
 
     /// The state went back.
@@ -328,19 +332,15 @@ impl Reporter {
             "the state goes back to that before round {}, the run goes on with round {next}; for evidence {}",
             rewind.to, rewind.evidence
         ));
-        self.event(&json!({
-            "event": "rewind", "to": rewind.to.0, "next": next.0, "root": format!("{:#}", rewind.state.root()),
-            "evidence": format!("{:#}", rewind.evidence),
-        }));
+        let (to, root, evidence) = (rewind.to.0, rewind.state.root(), rewind.evidence);
+        self.event(&LogEvent::Rewind { to, next: next.0, root, evidence });
     }
 
     /// An accusation was dismissed.
     fn dismissed(&mut self, round: Round, accuser: MemberId, culprit: MemberId, why: &str) {
         self.progress.line(&format!("the accusation of {culprit} by {accuser} was dismissed: {why}"));
-        let (accuser, culprit) = (format!("{accuser:#}"), format!("{culprit:#}"));
-        self.event(&json!({
-            "event": "dismissed", "round": round.0, "member": culprit, "accuser": accuser, "why": why,
-        }));
+        let why = why.to_owned();
+        self.event(&LogEvent::Dismissed { round: round.0, member: culprit, accuser, why });
     }
 
     /// Contributors objected to a part, and nobody was convicted: it is right, or cannot be reduced again.
@@ -352,13 +352,13 @@ impl Reporter {
             other => format!("it does not count: {other:?}"),
         };
         self.progress.line(&format!("round {round}, part {part} was reduced again: {what}"));
-        self.event(&json!({ "event": "inspected", "round": round.0, "part": part.0, "right": right }));
+        self.event(&LogEvent::Inspected { round: round.0, part: part.0, right });
     }
 
     /// A member came, went, or fell silent.
     fn moved(&mut self, member: MemberId, how: &str) {
         self.progress.line(&format!("{member} {how}"));
-        self.event(&json!({ "event": how, "member": format!("{member:#}") }));
+        self.event(&LogEvent::Moved { how: how.to_owned(), member });
     }
 
     /// The run is over.
@@ -368,7 +368,7 @@ impl Reporter {
             self.progress.line(&format!("{verifier}: {counts}"));
         }
         self.progress.line(&format!("the run is over; final state {root:#}"));
-        self.event(&json!({ "event": "close", "root": format!("{root:#}"), "duties": shown(&self.duties) }));
+        self.event(&LogEvent::Close { root, duties: shown(&self.duties) });
     }
 
     /// A line for people.
@@ -376,23 +376,20 @@ impl Reporter {
         self.progress.line(text);
     }
 
-    fn event(&mut self, event: &Value) {
-        let mut event = event.clone();
-        if let (Some(fields), Ok(since)) = (event.as_object_mut(), SystemTime::UNIX_EPOCH.elapsed()) {
-            fields.insert("time".into(), (since.as_millis() as f64 / 1e3).into());
-        }
-        if let Err(error) = self.log.write_all(format!("{event}\n").as_bytes()) {
+    fn event(&mut self, event: &LogEvent) {
+        let time = SystemTime::UNIX_EPOCH.elapsed().ok().map(|since| since.as_millis() as f64 / 1e3);
+        if let Err(error) = self.log.write_all(event.line(time).as_bytes()) {
             // The log is for people: a run does not end for it.
             tracing::warn!("log.jsonl: {error}");
         }
     }
 }
 
-/// A finding in words; null where nothing was wrong.
-fn said(finding: Finding) -> Value {
+/// A finding in words; none where nothing was wrong.
+fn said(finding: Finding) -> Option<String> {
     match finding {
-        Finding::Pass => Value::Null,
-        Finding::Guilty(kind) => kind.words().into(),
+        Finding::Pass => None,
+        Finding::Guilty(kind) => Some(kind.words().to_owned()),
     }
 }
 
@@ -402,7 +399,7 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
     let delivered = slots().filter(|slot| view.inputs().iter().any(|inputs| inputs.contains(*slot))).count();
     let (all, parts) = (slots().count(), view.parts().len());
     let mut contacts: Vec<String> = Vec::new();
-    for member in (0..parts as u16).flat_map(|part| view.aggregating(muster_core::ids::Part(part))) {
+    for member in (0..parts as u16).flat_map(|part| view.aggregating(Part(part))) {
         let known = ledger.member(&member).map(|member| &member.addresses);
         let contact = known
             .into_iter()
@@ -441,15 +438,8 @@ fn overdue(duties: &BTreeMap<MemberId, Counts>) -> String {
 }
 
 /// Duties by verifier, for programs.
-fn shown(duties: &BTreeMap<MemberId, Counts>) -> Value {
-    let shown = duties.iter().map(|(verifier, counts)| {
-        let Counts { rounds, coins, due, done, overdue, rechecks } = counts;
-        let counts = json!({
-            "rounds": rounds, "coins": coins, "due": due, "done": done, "overdue": overdue, "rechecks": rechecks,
-        });
-        (format!("{verifier:#}"), counts)
-    });
-    Value::Object(shown.collect())
+fn shown(duties: &BTreeMap<MemberId, Counts>) -> BTreeMap<String, DutyLine> {
+    duties.iter().map(|(verifier, counts)| (format!("{verifier:#}"), counts.into())).collect()
 }
 
 /// Bytes of contributions and results that a round moves between members: each counted block goes to its aggregators
@@ -461,7 +451,7 @@ fn exchanged(view: &RoundView, layout: &Layout) -> u64 {
     {
         let length: u64 =
             plan.blocks.iter().filter_map(|block| Some(layout.block(*block)?.range.len() as u64 * 4)).sum();
-        let part = muster_core::ids::Part(part);
+        let part = Part(part);
         let aggregators: Vec<Slot> =
             view.attempt(part).into_iter().flat_map(|attempt| view.aggregators_in(part, attempt)).collect();
         let inputs: u64 =

@@ -4,18 +4,16 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::Arc;
 
-use muster_core::ids::Round;
 use muster_replica::exit::{Failure, Outcome};
 use muster_replica::measure_held_out;
 use muster_show::Shown;
 use muster_store::journal::Journal;
 use muster_store::patience::patiently;
+use muster_view::event::{LOG, LogEvent};
 use muster_view::{Source, View};
-use serde_json::json;
 
 use super::court::Court;
 use super::options::HostOptions;
-use super::report::LOG;
 
 /// Shows a run, if somebody wants to see it: at first to browsers alone.
 ///
@@ -40,13 +38,10 @@ pub(super) async fn show(
         if last.replace(round) != Some(round)
             && let Ok(mut log) = patiently(|| OpenOptions::new().append(true).open(&log))
         {
-            let _ = log.write_all(event(round, loss).as_bytes());
+            let event = LogEvent::HeldOut { round: round.0, loss };
+            let _ = log.write_all(event.line(None).as_bytes());
         }
         Some((round, loss))
     });
     Ok(Some(Shown::open(view, &options.show).await.map_err(Failure::environment)?))
-}
-
-fn event(round: Round, loss: f64) -> String {
-    format!("{}\n", json!({ "event": "held-out", "round": round.0, "loss": loss }))
 }

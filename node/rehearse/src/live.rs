@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use muster_core::ids::MemberId;
 use muster_replica::exit::{Failure, Outcome};
 use muster_show::progress::ProgressDisplay;
+use muster_view::event::{LOG, LogEvent, RoundEvent};
 use muster_view::story::DutyLine;
 use muster_view::words::counted;
 use serde::{Deserialize, Serialize};
@@ -33,45 +35,6 @@ pub(super) struct RewindFact {
     pub(super) to: u32,
     /// The first one after it.
     pub(super) next: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum LoggedEvent {
-    Round(Box<Round>),
-    Ban {
-        member: String,
-        round: u32,
-        effective: u32,
-        finding: String,
-        accuser: String,
-    },
-    Audit {
-        member: String,
-        round: u32,
-    },
-    Idle {
-        member: String,
-    },
-    Rewind(RewindFact),
-    Close {
-        #[serde(default)]
-        duties: BTreeMap<String, DutyLine>,
-    },
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Deserialize)]
-struct Round {
-    #[serde(flatten)]
-    fact: RoundFact,
-    tokens: u64,
-    nodes: u64,
-    verifiers: u64,
-    audits: u64,
-    passed: u64,
-    guilty: u64,
 }
 
 /// The reports so far.
@@ -107,7 +70,7 @@ impl Live {
             idles: BTreeMap::new(),
             closed: false,
             duties: BTreeMap::new(),
-            path: folder.join("log.jsonl"),
+            path: folder.join(LOG),
             file: None,
             line: String::new(),
             total: manifest.map_or(0, |manifest| u64::from(manifest.training.rounds)),
@@ -132,50 +95,52 @@ impl Live {
             return Ok(false);
         }
         let line = std::mem::take(&mut self.line);
-        let event: LoggedEvent = serde_json::from_str(&line)
+        let event = LogEvent::parse(line.as_bytes())
             .map_err(|error| Failure::environment(format!("{}: {error} in {line}", self.path.display())))?;
         self.take(event, players, progress);
         Ok(true)
     }
 
-    fn take(&mut self, event: LoggedEvent, players: &[Player], progress: &ProgressDisplay) {
+    fn take(&mut self, event: LogEvent, players: &[Player], progress: &ProgressDisplay) {
         match event {
-            LoggedEvent::Round(round) => {
-                progress.round(u64::from(round.fact.round) + 1, self.total, &self.words(&round));
-                self.rounds.push(round.fact);
+            LogEvent::Round(event) => {
+                progress.round(u64::from(event.round) + 1, self.total, &self.words(&event));
+                let RoundEvent { round, loss, seconds, bytes, .. } = *event;
+                self.rounds.push(RoundFact { round, loss, seconds, bytes });
             }
-            LoggedEvent::Ban { member, round, effective, finding, accuser } => {
+            LogEvent::Ban { member, round, effective, finding, accuser, .. } => {
                 let names = names(players);
-                let name = |id: &str| names.get(id).cloned().unwrap_or_else(|| id.to_owned());
+                let name = |id: MemberId| {
+                    let id = format!("{id:#}");
+                    names.get(&id).cloned().unwrap_or(id)
+                };
                 progress.line(&format!(
                     "{} is banned from round {effective} on: {finding} in round {round}, found by {}",
-                    name(&member),
-                    name(&accuser)
+                    name(member),
+                    name(accuser)
                 ));
             }
-            LoggedEvent::Audit { member, round } => self.audits.push((member, round)),
-            LoggedEvent::Rewind(rewind) => {
-                let RewindFact { to, next } = rewind;
+            LogEvent::Audit { member, round, .. } => self.audits.push((format!("{member:#}"), round)),
+            LogEvent::Rewind { to, next, .. } => {
                 progress
                     .line(&format!("the state goes back to that before round {to}; round {next} is next"));
-                self.rewinds.push(rewind);
+                self.rewinds.push(RewindFact { to, next });
             }
-            LoggedEvent::Idle { member } => *self.idles.entry(member).or_default() += 1,
-            LoggedEvent::Close { duties } => {
+            LogEvent::Idle { member, .. } => *self.idles.entry(format!("{member:#}")).or_default() += 1,
+            LogEvent::Close { duties, .. } => {
                 self.closed = true;
                 self.duties = duties;
             }
-            LoggedEvent::Other => {}
+            _ => {}
         }
     }
 
-    fn words(&self, round: &Round) -> String {
-        let Round { fact, tokens, nodes, verifiers, audits, passed, guilty } = round;
-        let speed = *tokens as f64 / fact.seconds.max(1e-3);
+    fn words(&self, round: &RoundEvent) -> String {
+        let RoundEvent { loss, seconds, tokens, nodes, verifiers, audits, passed, guilty, .. } = round;
+        let speed = *tokens as f64 / seconds.max(1e-3);
         let apart = if self.drawn { "\n" } else { ", " };
         format!(
-            "loss {:.3}, {speed:.0} tokens/s{apart}{}, {}, {}: {passed} passed, {guilty} guilty",
-            fact.loss,
+            "loss {loss:.3}, {speed:.0} tokens/s{apart}{}, {}, {}: {passed} passed, {guilty} guilty",
             counted(*nodes, "node"),
             counted(*verifiers, "verifier"),
             counted(*audits, "audit"),
@@ -194,6 +159,8 @@ pub(super) fn names(players: &[Player]) -> BTreeMap<String, String> {
 mod tests {
     use std::io::Write;
 
+    use muster_core::ids::Digest;
+
     use super::*;
 
     #[test]
@@ -202,33 +169,36 @@ mod tests {
         let mut live = Live::new(directory.path(), false);
         let progress = ProgressDisplay::new(false);
         assert!(!live.read(&[], &progress).unwrap());
-        let mut log = File::create(directory.path().join("log.jsonl")).unwrap();
-        log.write_all(
-            b"{\"event\":\"admit\",\"member\":\"00\",\"role\":\"node\"}\n{\"event\":\"round\",\"rou",
-        )
-        .unwrap();
+        let mut log = File::create(directory.path().join(LOG)).unwrap();
+        let mut write = |text: &str| log.write_all(text.as_bytes()).unwrap();
+        let (member, verifier, digest) = (MemberId([0xcd; 32]), MemberId([0xef; 32]), Digest([0xab; 32]));
+        write(&LogEvent::Admit { member, role: "node".into() }.line(Some(1.5)));
+        let event =
+            RoundEvent { round: 3, loss: 2.5, seconds: 0.5, bytes: 77, tokens: 9, ..Default::default() };
+        let line = LogEvent::Round(Box::new(event)).line(None);
+        let (first, rest) = line.split_at(30);
+        write(first);
         assert!(live.read(&[], &progress).unwrap());
         assert!(!live.read(&[], &progress).unwrap());
-        log.write_all(
-            b"nd\":3,\"loss\":2.5,\"seconds\":0.5,\"bytes\":77,\"tokens\":9,\"nodes\":4,\"verifiers\":1,\"audits\":5,\
-              \"passed\":4,\"guilty\":1,\"root\":\"ab\"}\n{\"event\":\"left\",\"member\":\"00\"}\n",
-        )
-        .unwrap();
+        write(rest);
+        write(&LogEvent::Moved { how: "left".into(), member }.line(None));
         assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
         assert_eq!(live.rounds, [RoundFact { round: 3, loss: 2.5, seconds: 0.5, bytes: 77 }]);
-        log.write_all(
-            b"{\"event\":\"audit\",\"member\":\"cd\",\"round\":2,\"verifier\":\"ef\"}\n\
-              {\"event\":\"idle\",\"member\":\"ef\",\"round\":2}\n\
-              {\"event\":\"rewind\",\"to\":2,\"next\":5,\"root\":\"ab\",\"evidence\":\"cd\"}\n\
-              {\"event\":\"close\",\"root\":\"ab\",\"duties\":{\"cd\":{\"rounds\":3,\"coins\":2,\"due\":1,\"done\":1,\
-              \"overdue\":1,\"rechecks\":0}}}\n",
-        )
-        .unwrap();
-        assert!((0..4).all(|_| live.read(&[], &progress).unwrap()));
-        assert_eq!(live.audits, [("cd".to_owned(), 2)]);
+        let duty = DutyLine { rounds: 3, coins: 2, due: 1, done: 1, overdue: 1, rechecks: 0 };
+        let duties = [(format!("{verifier:#}"), duty)].into();
+        for event in [
+            LogEvent::Audit { member, round: 2, verifier, request: digest },
+            LogEvent::Idle { member: verifier, round: 2 },
+            LogEvent::Rewind { to: 2, next: 5, root: digest, evidence: digest },
+            LogEvent::Close { root: digest, duties },
+        ] {
+            write(&event.line(None));
+            assert!(live.read(&[], &progress).unwrap());
+        }
+        assert_eq!(live.audits, [(format!("{member:#}"), 2)]);
         assert_eq!(live.rewinds, [RewindFact { to: 2, next: 5 }]);
-        assert_eq!(live.idles, BTreeMap::from([("ef".to_owned(), 1)]));
+        assert_eq!(live.idles, BTreeMap::from([(format!("{verifier:#}"), 1)]));
         assert!(live.closed);
-        assert_eq!((live.duties["cd"].coins, live.duties["cd"].overdue), (2, 1));
+        assert_eq!(live.duties[&format!("{verifier:#}")], duty);
     }
 }
