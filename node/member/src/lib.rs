@@ -16,7 +16,6 @@ mod server;
 mod session;
 mod tell;
 
-use std::fmt;
 use std::path::PathBuf;
 
 use muster_core::ids::{MemberId, Round};
@@ -81,9 +80,10 @@ pub enum End {
 }
 
 /// Why a membership ended badly.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// Expelled from the run.
+    #[error("this member was banned for a {finding} in round {round}, found by {accuser}; {evidence}")]
     Banned {
         /// For an offence in this round.
         round: Round,
@@ -95,76 +95,45 @@ pub enum JoinError {
         evidence: String,
     },
     /// The steward refused something, in its words.
+    #[error("the steward refused: {0}")]
     Refused(String),
     /// Another machine runs with this member's key, and is there.
+    #[error(
+        "another machine runs with this member's key and says that it is at {0}: together they would lose the \
+         work of both, so this one stops. Stop one of the two; a second machine joins with a --data-dir and an \
+         invitation of its own, never with a copy"
+    )]
     Elsewhere(String),
     /// Another machine runs with this member's key, and has committed in this round.
+    #[error(
+        "round {0} has a commitment with this member's key that is not of this data directory: another machine runs \
+         with a copy of it. This one stops, before they contradict each other, which is a ban for life. Stop one of \
+         the two; a second machine joins with a --data-dir and an invitation of its own, never with a copy"
+    )]
     Twice(Round),
     /// The membership ended before, in these words, and cannot continue.
+    #[error("this member {0}; with another --data-dir you can join as a new one")]
     Over(&'static str),
     /// Something is wrong with this machine: what, and what to do about it.
+    #[error("{0}")]
     Environment(String),
     /// The contribution to this round is not the sum of the leaves that this machine computed for it.
+    #[error(
+        "round {0}: what this machine was about to commit to is not the sum of the leaves that it has \
+         computed: its memory or its processor is unreliable. Nothing was committed, since a wrong contribution \
+         is a ban for life. Test the memory (memtest86+), take back any overclocking, or move the data directory \
+         to another machine; then the same command goes on"
+    )]
     Unreliable(Round),
     /// The disk failed.
-    Store(StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// Following failed.
-    Follow(FollowError),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
     /// The run's manifest, as the steward sent it, is not the run's or breaks a rule; in words.
+    #[error("{0}")]
     Manifest(String),
-}
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Banned { round, finding, accuser, evidence } => {
-                write!(
-                    f,
-                    "this member was banned for a {finding} in round {round}, found by {accuser}; {evidence}"
-                )
-            }
-            Self::Refused(why) => write!(f, "the steward refused: {why}"),
-            Self::Elsewhere(there) => write!(
-                f,
-                "another machine runs with this member's key and says that it is at {there}: together they would lose the \
-                 work of both, so this one stops. Stop one of the two; a second machine joins with a --data-dir and an \
-                 invitation of its own, never with a copy"
-            ),
-            Self::Twice(round) => write!(
-                f,
-                "round {round} has a commitment with this member's key that is not of this data directory: another machine runs \
-                 with a copy of it. This one stops, before they contradict each other, which is a ban for life. Stop one of \
-                 the two; a second machine joins with a --data-dir and an invitation of its own, never with a copy"
-            ),
-            Self::Over(how) => {
-                write!(f, "this member {how}; with another --data-dir you can join as a new one")
-            }
-            Self::Unreliable(round) => write!(
-                f,
-                "round {round}: what this machine was about to commit to is not the sum of the leaves that it has \
-                 computed: its memory or its processor is unreliable. Nothing was committed, since a wrong contribution \
-                 is a ban for life. Test the memory (memtest86+), take back any overclocking, or move the data directory \
-                 to another machine; then the same command goes on"
-            ),
-            Self::Environment(what) | Self::Manifest(what) => f.write_str(what),
-            Self::Store(error) => error.fmt(f),
-            Self::Follow(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {}
-
-impl From<StoreError> for JoinError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<FollowError> for JoinError {
-    fn from(error: FollowError) -> Self {
-        Self::Follow(error)
-    }
 }
 
 impl From<BootstrapError> for JoinError {
