@@ -3,6 +3,7 @@
 
 mod act;
 mod arguments;
+mod options;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

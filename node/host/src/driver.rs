@@ -4,7 +4,7 @@
 //! it performs the machine's effects in their order; what takes long runs in tasks that send their results back. It has a
 //! thread of its own: whatever strangers have the shared threads do, it goes on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use muster_show::Shown;
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::apply::{Applying, obtain, wanted_values};
 use super::asks::{Ask, Asks};
@@ -41,6 +41,7 @@ use super::clock::Clock;
 use super::court::{Court, Wants};
 use super::inbox::Inbox;
 use super::presence::Connections;
+use super::questions::Questions;
 use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
@@ -104,28 +105,6 @@ pub(super) struct StewardDriver {
     pub(super) connected: BTreeSet<MemberId>,
     /// Held for as long as somebody waits for hearings.
     pub(super) _stop: StopHearings,
-}
-
-/// Requests that wait for their answers, numbered as they come.
-#[derive(Default)]
-pub(super) struct Questions {
-    next: u64,
-    open: BTreeMap<Question, (MemberId, oneshot::Sender<Response>)>,
-}
-
-impl Questions {
-    fn ask(&mut self, from: MemberId, answer: oneshot::Sender<Response>) -> Question {
-        let question = Question(self.next);
-        self.next += 1;
-        self.open.insert(question, (from, answer));
-        question
-    }
-
-    fn answer(&mut self, question: Question, response: Response) {
-        if let Some((_, answer)) = self.open.remove(&question) {
-            let _ = answer.send(response);
-        }
-    }
 }
 
 /// Work for a member in a thread for such work, once it is its turn.
@@ -353,7 +332,7 @@ impl StewardDriver {
 
     /// Answers with blocks, in a task: the driver must not wait for the disk, however much is asked for.
     fn read(&mut self, question: Question, query: InputQuery, wanted: Wanted) {
-        let Some((from, answer)) = self.questions.open.remove(&question) else {
+        let Some((from, answer)) = self.questions.take(question) else {
             return tracing::error!("a bug: blocks were to be read that nobody asked for");
         };
         let (read, sender) = (self.intake.clone().answer(from, query, wanted), self.sender.clone());

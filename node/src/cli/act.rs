@@ -37,10 +37,11 @@ use muster_view::site::{Purpose, Site};
 use tokio::runtime::Runtime;
 
 use super::arguments::{
-    BenchArguments, DataCommand, DoctorArguments, ExportArguments, GenerateArguments, GossipArguments,
-    HomeArguments, HostArguments, InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments,
-    PackArguments, RunCommand, ViewArguments,
+    BenchArguments, DataCommand, DoctorArguments, ExportArguments, GenerateArguments, HostArguments,
+    InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand,
+    ViewArguments,
 };
+use super::options::{GossipArguments, HomeArguments};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// A line for the person who asked.
