@@ -53,10 +53,10 @@ pub fn log_to_stderr(verbose: u8) {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use muster_replica::exit::Exit;
 
     use super::arguments::MusterCommand;
     use super::*;
-    use crate::exit::Exit;
 
     fn code(arguments: &[&str]) -> u8 {
         run(std::iter::once("muster").chain(arguments.iter().copied()).map(OsString::from))

@@ -3,5 +3,3 @@
 //! feature `rehearse` does not have it.
 
 pub mod cli;
-
-pub use muster_replica::exit;

@@ -29,6 +29,7 @@ use muster_organise::members::{agreed, close_tree, invitation, members};
 use muster_organise::pack::{PackOptions, pack};
 use muster_organise::prospect::{prospect, warnings};
 use muster_organise::{organiser_key, size};
+use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_replica::{invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
@@ -42,7 +43,6 @@ use super::arguments::{
     ViewArguments,
 };
 use super::options::{GossipArguments, HomeArguments};
-use crate::exit::{Exit, Failure, Outcome};
 
 /// A line for the person who asked.
 fn say(line: &str) -> Outcome<()> {
