@@ -7,7 +7,7 @@ use muster_core::ids::Round;
 use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Profile, Rule, Tolerance};
 use muster_core::messages::audit::FindingKind;
-use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
+use muster_rehearse::attack::{ATTACKS, Attack, Wrong};
 
 const FROM: Round = Round(4);
 

@@ -8,7 +8,7 @@ use muster_core::ids::{Part, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::{Body, Outcome};
-use muster_node::rehearse::attack::Campaign;
+use muster_rehearse::attack::Campaign;
 
 const HOUR: u64 = 3_600_000;
 
@@ -177,7 +177,7 @@ fn round_21_who_checks_every_second_round_is_waited_for_ever_more_rarely() {
 #[test]
 fn round_30_a_staller_marks_nobody_and_switches_no_objection_off() {
     const FROM: Round = Round(9);
-    let inflate: muster_node::rehearse::attack::Attack = "inflate".parse().expect("an attack");
+    let inflate: muster_rehearse::attack::Attack = "inflate".parse().expect("an attack");
     for seed in 90..94 {
         let mut players = vec![Player::honest(); 4];
         players.push(Player::behaving(Behaviour::HidesValues));
@@ -349,7 +349,7 @@ fn audit_23_two_that_agree_on_a_lie_are_both_banned() {
 
 #[test]
 fn audit_23_two_that_agree_on_a_block_nobody_objects_to_are_both_banned_when_it_is_drawn() {
-    let nudge: muster_node::rehearse::attack::Attack = "nudge".parse().expect("an attack");
+    let nudge: muster_rehearse::attack::Attack = "nudge".parse().expect("an attack");
     let mut together = 0;
     for seed in 40..46 {
         let players = cast(5, &[nudge, nudge], Round(1), seed);
@@ -462,7 +462,7 @@ fn ledger_20_who_holds_rounds_up_again_and_again_does_so_ever_more_rarely() {
 /// counts, every round is audited, and the cheats are found.
 #[test]
 fn ledger_10_nothing_of_a_coalition_that_hushes_counts_and_its_rounds_are_audited() {
-    let hush: muster_node::rehearse::attack::Attack = "hush".parse().expect("an attack");
+    let hush: muster_rehearse::attack::Attack = "hush".parse().expect("an attack");
     const FROM: Round = Round(2);
     for seed in 70..73 {
         let players = cast(7, &[hush; 3], FROM, seed);

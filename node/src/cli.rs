@@ -3,14 +3,15 @@
 
 mod act;
 mod arguments;
+mod options;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use clap::Parser;
+use muster_show::board::wants_colour;
+use muster_show::lines::LogWriter;
 
-use crate::show::board::wants_colour;
-use crate::show::lines::LogWriter;
 use arguments::MusterCli;
 
 /// Carries out the command in these arguments, the first being the program's name, and returns the exit code.
@@ -32,12 +33,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
+/// Crates of the workspace that say in their logs what people want to see.
+const LOGGED: [&str; 12] = [
+    "host", "keeper", "member", "net", "node", "organise", "rehearse", "replica", "roles", "show", "store",
+    "verifier",
+];
+
 /// Sends logs to standard error. Only the first call of a process counts.
 pub fn log_to_stderr(verbose: u8) {
     let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
-    let wanted = format!(
-        "warn,libp2p=error,muster_node={level},muster_net={level},muster_replica={level},muster_roles={level},muster_store={level},muster_verifier={level}"
-    );
+    let own = LOGGED.map(|name| format!("muster_{name}={level}")).join(",");
+    let wanted = format!("warn,libp2p=error,{own}");
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(verbose > 0);
     let colour = std::io::stderr().is_terminal() && wants_colour();
@@ -47,6 +53,7 @@ pub fn log_to_stderr(verbose: u8) {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use muster_replica::exit::Exit;
 
     use super::arguments::MusterCommand;
     use super::*;
@@ -70,6 +77,23 @@ mod tests {
             };
             assert_eq!((arguments.prompt.as_str(), arguments.tokens), (prompt, 3));
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_run_beyond_this_machine_is_made_elsewhere_and_not_hosted_here() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
+                        [training]\nrounds = 16000\n[retention]\nstates = 4096\n";
+        std::fs::write(at("run.toml"), settings).unwrap();
+        std::fs::write(at("text.txt"), "All happy families are alike. ".repeat(200)).unwrap();
+        assert_eq!(code(&["data", "pack", "--text", &at("text.txt"), "--out", &at("corpus")]), 0);
+        let (config, corpus, out) = (at("run.toml"), at("corpus"), at("myrun"));
+        let new = ["run", "new", "--config", &config, "--data", &corpus, "--out", &out];
+        assert_eq!(code(&new), Exit::Usage.code());
+        assert_eq!(code(&[&new[..], &["--elsewhere"]].concat()), Exit::Good.code());
+        assert_eq!(code(&["host", &out]), Exit::Environment.code());
     }
 
     #[test]

@@ -1,20 +1,5 @@
-//! The Muster node and steward: everything behind the binary `muster`.
-//!
-//! Modules see only those below them: the command line, then the rehearsal, then steward and member, which do not see each
-//! other, then the organiser's work. A rehearsal plays cheats, which no honest path names; a build without the feature
-//! `rehearse` does not have it.
+//! The command line of `muster`, above the crates that do its work: the rehearsal, then steward and member, which do not
+//! see each other, then the organiser's work. A rehearsal plays cheats, which no honest path names; a build without the
+//! feature `rehearse` does not have it.
 
-pub mod address;
-pub mod backend;
 pub mod cli;
-mod intake;
-pub mod member;
-pub mod organise;
-pub mod progress;
-#[cfg(feature = "rehearse")]
-pub mod rehearse;
-mod shares;
-pub mod show;
-pub mod steward;
-
-pub use muster_replica::exit;

@@ -32,7 +32,7 @@ use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model, P
 use muster_core::packing::pack;
 use muster_core::sketch::Probe;
 use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};
-use muster_node::member::{Spares, Summed};
+use muster_member::{Spares, Summed};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;

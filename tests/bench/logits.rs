@@ -15,10 +15,10 @@ use muster_core::ids::{Digest, Leaf, MemberId, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Start, Tokeniser};
 use muster_core::state::{Arithmetic, State};
-use muster_node::organise::checkpoint::Checkpoint;
-use muster_node::organise::config::{Makers, Settings};
-use muster_node::organise::export::export;
-use muster_node::organise::gguf::export_gguf;
+use muster_organise::checkpoint::Checkpoint;
+use muster_organise::config::{Makers, Settings};
+use muster_organise::export::export;
+use muster_organise::gguf::export_gguf;
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;

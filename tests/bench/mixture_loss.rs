@@ -26,7 +26,7 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
-use muster_node::organise::config::{Makers, Settings};
+use muster_organise::config::{Makers, Settings};
 use muster_store::dataset::Dataset;
 use serde_json::json;
 

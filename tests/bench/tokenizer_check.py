@@ -25,7 +25,7 @@ import tokenizers
 
 # A wheel that carries the tokeniser of a model in use, and where.
 WHEEL, INSIDE = "anthropic==0.38.0", "anthropic/tokenizer.json"
-# What ends a text, the first that the tokeniser knows: as in node/src/organise/tokenise.rs.
+# What ends a text, the first that the tokeniser knows: as in node/organise/src/tokenise.rs.
 ENDS = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"]
 # Longer text is cut at the ends of lines before it is tokenised.
 PIECE = 1 << 18
@@ -65,7 +65,7 @@ def main():
         scripts = place / "scripts.txt"
         scripts.write_text(SCRIPTS * 20)
         root = environment.ROOT
-        own = [root / "README.md", *sorted((root / "spec").glob("*.md")), *sorted((root / "node/src").glob("*.rs"))]
+        own = [root / "README.md", *sorted((root / "spec").glob("*.md")), *sorted((root / "node/organise/src").glob("*.rs"))]
         texts = arguments.text or [scripts, *own]
         if any(path.stat().st_size > PIECE for path in texts):
             parser.error(f"a text has more than {PIECE} bytes")

@@ -25,7 +25,7 @@ use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::packing::pack;
 use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::state::{Arithmetic, LeafTask, State, Update};
-use muster_node::organise::config::{Makers, Settings};
+use muster_organise::config::{Makers, Settings};
 use muster_replica::leaf_windows;
 use muster_store::dataset::Dataset;
 use serde_json::json;

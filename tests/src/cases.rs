@@ -6,7 +6,7 @@ use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::ledger::Stage;
 use muster_core::manifest::{Manifest, Rollback};
-use muster_node::rehearse::attack::Attack;
+use muster_rehearse::attack::Attack;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 

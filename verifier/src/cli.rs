@@ -7,21 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use muster_compute::{DeviceChoice, Library, Path};
+use muster_compute::Path;
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Name, parse_name};
 use muster_net::swarm::Settings;
+use muster_replica::backend::BackendChoice;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::process;
+use muster_roles::verifier::audits::{Conduct, Honest};
 use muster_view::words::counted;
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::{Calibrating, Replaying, parse_path, threads};
 use crate::output::say;
 use crate::{calibrate, check, enroll, observe, replay, watch};
-use muster_roles::verifier::audits::{Conduct, Honest};
 
 const AFTER: &str =
     "Exit codes: 0 good, 1 negative verdict, 2 usage, 3 environment, 4 network, 130 interrupted.";
@@ -149,41 +150,13 @@ fn gossip_address(text: &str) -> Result<String, String> {
     muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }
 
-/// What computes leaves.
-#[derive(Args, Clone, Copy)]
-pub struct BackendArgs {
-    /// What computes leaves: exact, or tch, which is libtorch [default: what suits the run's profile].
-    #[arg(long, value_name = "NAME")]
-    pub backend: Option<Library>,
-    /// Where leaves are computed: auto, cpu, gpu or gpu:N; by libtorch cpu, cuda or cuda:N [default: auto].
-    ///
-    /// gpu:N is the device of that number in the list of `muster doctor`, gpu the first one. It gives the same bits as the
-    /// processor, and needs its vendor's driver and OpenCL's loader (Debian: ocl-icd-libopencl1); NVIDIA's CUDA will do, too.
-    /// auto takes the first graphics processor that gives the known answers, else the processor. By libtorch, it is the first
-    /// one that libtorch sees.
-    #[arg(long, value_name = "NAME")]
-    pub device: Option<DeviceChoice>,
-}
-
-impl BackendArgs {
-    /// With these threads and this path.
-    pub fn machine(self, threads: usize, path: Option<Path>) -> muster_compute::Machine {
-        muster_compute::Machine {
-            threads,
-            path,
-            library: self.backend,
-            device: self.device.unwrap_or_default(),
-        }
-    }
-}
-
 /// How to compute, leaves included.
 #[derive(Args, Clone, Copy)]
 struct Leaves {
     #[command(flatten)]
     machine: ComputeArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    backend: BackendChoice,
 }
 
 impl Leaves {

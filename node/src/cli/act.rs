@@ -12,7 +12,24 @@ use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
+use muster_host::{HostOptions, HostingEnd, PAGE, host};
+use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench};
+use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
+use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
+use muster_organise::ask::Caller;
+use muster_organise::checkpoint::Checkpoint;
+use muster_organise::create::{CalibrationFile, CreateOptions, create_within, vacant};
+use muster_organise::export::{Exported, export};
+use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
+use muster_organise::gguf::export_gguf;
+use muster_organise::invite::InviteOptions;
+use muster_organise::look::looked_at;
+use muster_organise::members::{agreed, close_tree, invitation, members};
+use muster_organise::pack::{PackOptions, pack};
+use muster_organise::prospect::{prospect, warnings};
+use muster_organise::{organiser_key, size};
+use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_replica::{invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
@@ -21,27 +38,11 @@ use muster_view::site::{Purpose, Site};
 use tokio::runtime::Runtime;
 
 use super::arguments::{
-    BenchArguments, DataCommand, DoctorArguments, ExportArguments, GenerateArguments, GossipArguments,
-    HomeArguments, HostArguments, InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments,
-    PackArguments, RunCommand, ViewArguments,
+    BenchArguments, DataCommand, DoctorArguments, ExportArguments, GenerateArguments, HostArguments,
+    InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand,
+    ViewArguments,
 };
-use crate::exit::{Exit, Failure, Outcome};
-use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
-use crate::member::doctor::{DoctorOptions, ExaminedRun, doctor};
-use crate::member::{self, End, Listen};
-use crate::organise::ask::Caller;
-use crate::organise::checkpoint::Checkpoint;
-use crate::organise::create::{CalibrationFile, CreateOptions, create_within, vacant};
-use crate::organise::export::{Exported, export};
-use crate::organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
-use crate::organise::gguf::export_gguf;
-use crate::organise::invite::InviteOptions;
-use crate::organise::look::looked_at;
-use crate::organise::members::{agreed, close_tree, invitation, members};
-use crate::organise::pack::{PackOptions, pack};
-use crate::organise::prospect::{prospect, warnings};
-use crate::organise::{organiser_key, size};
-use crate::steward::{HostOptions, HostingEnd, PAGE, host};
+use super::options::{GossipArguments, HomeArguments};
 
 /// A line for the person who asked.
 fn say(line: &str) -> Outcome<()> {
@@ -72,7 +73,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
         #[cfg(feature = "rehearse")]
         MusterCommand::Rehearse(command) => {
             let drawn = std::io::stderr().is_terminal();
-            crate::rehearse::act(command, drawn, &mut |text| drop(show(text)))
+            muster_rehearse::act(command, drawn, &mut |text| drop(show(text)))
         }
         MusterCommand::View(arguments) => look(&arguments),
         MusterCommand::Members { folder } => {
@@ -84,12 +85,12 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             Ok(Exit::Good)
         }
         MusterCommand::Id(home) => {
-            say(&format!("{:#}", crate::member::leave::id(&data_dir(home)?)?))?;
+            say(&format!("{:#}", muster_member::leave::id(&data_dir(home)?)?))?;
             Ok(Exit::Good)
         }
         MusterCommand::Leave(home) => {
             let home = data_dir(home)?;
-            block_on(crate::member::leave::leave(&home))??;
+            block_on(muster_member::leave::leave(&home))??;
             say("you have left the run")?;
             Ok(Exit::Good)
         }
@@ -378,7 +379,7 @@ fn look(arguments: &ViewArguments) -> Outcome<Exit> {
     block_on(async {
         let pages = serve_pages(view, &arguments.web).await.map_err(Failure::environment)?;
         say(&format!("{}   (Ctrl-C ends)", pages.url))?;
-        crate::progress::interrupted().await;
+        muster_show::progress::interrupted().await;
         Ok(Exit::Good)
     })?
 }
@@ -387,7 +388,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     let show = arguments.show.options()?;
     let ticket = read_invitation(&arguments.invitation)?;
     let data_dir = data_dir(arguments.home)?;
-    if let Some(before) = crate::organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
+    if let Some(before) = muster_organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
         return Err(Failure::usage(format!(
             "{}: belongs to run {}; name another directory with --data-dir",
             data_dir.display(),
@@ -404,7 +405,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         Some(address) => Listen::At(address),
         None => Listen::TowardsSteward,
     };
-    let options = member::JoinOptions {
+    let options = muster_member::JoinOptions {
         ticket,
         data_dir,
         name: arguments.name.unwrap_or_default(),
@@ -416,7 +417,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         machine: arguments.leaves.machine(),
         max_disk: arguments.max_disk,
     };
-    match block_on(member::join(options))? {
+    match block_on(muster_member::join(options))? {
         Ok(End::Closed { leaves }) => {
             say(&format!("the run is over; {leaves} of your leaves counted. Thank you."))?;
             Ok(Exit::Good)

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use muster_compute::{Machine, Path as KernelPath, Precision};
+use muster_compute::Precision;
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
+use muster_host::CONNECTIONS;
+use muster_organise::ask::GRACE;
+use muster_organise::config::preset::Preset;
+use muster_organise::invite::parse_span;
+use muster_organise::pack::ROUTE_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 
-use crate::backend::BackendChoice;
-use crate::exit::{Failure, Outcome};
-use crate::organise::ask::GRACE;
-use crate::organise::config::preset::Preset;
-use crate::organise::invite::parse_span;
-use crate::organise::pack::ROUTE_TOKENS;
-use crate::show::{ShowOptions, board};
-use crate::steward::CONNECTIONS;
+use super::options::{
+    ComputeArguments, GossipArguments, HomeArguments, LeafArguments, OrganiserArguments, ShowArguments,
+};
 
 /// Train one neural network on strangers' machines, and audit their work.
 #[derive(Parser)]
@@ -95,7 +95,7 @@ Each line says what was found and, where something needs care, what to do next: 
     Doctor(DoctorArguments),
     #[cfg(feature = "rehearse")]
     #[command(flatten)]
-    Rehearse(crate::rehearse::RehearseCommand),
+    Rehearse(muster_rehearse::RehearseCommand),
     /// Show a run as web pages, from its folder; or write them to files.
     #[command(after_help = "\
 The pages are read-only. Every record is checked before it is shown. Ctrl-C ends.
@@ -338,33 +338,6 @@ pub(super) struct HostArguments {
 }
 
 #[derive(Args)]
-pub(super) struct ShowArguments {
-    /// Show the run as web pages, at this address; without HOST, only this machine sees them. Whoever can dial it sees the public
-    /// ledger and may change nothing.
-    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
-    pub(super) web: Option<String>,
-    /// Show the run on the whole terminal; q or Ctrl-C stops the program as it does without a board. NO_COLOR=1 leaves out the
-    /// colours.
-    #[arg(long)]
-    pub(super) board: bool,
-}
-
-impl ShowArguments {
-    /// How to show the run.
-    ///
-    /// # Errors
-    /// [`Failure`]: there is no terminal for a board.
-    pub(super) fn options(self) -> Outcome<ShowOptions> {
-        let Self { web, board } = self;
-        if board && !board::fits() {
-            let why = "--board needs a terminal to draw on and to read keys from; leave it out here";
-            return Err(Failure::usage(why));
-        }
-        Ok(ShowOptions { web, board })
-    }
-}
-
-#[derive(Args)]
 pub(super) struct ViewArguments {
     /// A run's folder, a verifier's or observer's directory, or an archive. The run may go on meanwhile.
     pub(super) folder: PathBuf,
@@ -374,17 +347,6 @@ pub(super) struct ViewArguments {
     /// Instead, write the pages into this new folder, to be published by any web server.
     #[arg(long, value_name = "DIR")]
     pub(super) export: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub(super) struct GossipArguments {
-    /// Where to gossip with other members [default: beside the address listened on, a free port].
-    #[arg(long, value_name = "IP:PORT", value_parser = gossip_address)]
-    pub(super) gossip: Option<String>,
-    /// Do not take part in gossip. A run works without it, but a steward that shows its members different ledgers goes
-    /// undetected.
-    #[arg(long, conflicts_with = "gossip")]
-    pub(super) no_gossip: bool,
 }
 
 #[derive(Args)]
@@ -412,31 +374,6 @@ pub(super) struct DoctorArguments {
     pub(super) leaves: LeafArguments,
 }
 
-/// How to compute, leaves included.
-#[derive(Args)]
-pub(super) struct LeafArguments {
-    #[command(flatten)]
-    pub(super) compute: ComputeArguments,
-    #[command(flatten)]
-    pub(super) backend: BackendChoice,
-}
-
-impl LeafArguments {
-    pub(super) fn machine(&self) -> Machine {
-        self.backend.machine(self.compute.threads.into(), self.compute.kernel)
-    }
-}
-
-#[derive(Args)]
-pub(super) struct ComputeArguments {
-    /// Compute threads.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(super) threads: u16,
-    /// Instructions to compute with, instead of the fastest: avx512, avx2, neon or portable. The results are the same.
-    #[arg(long, value_name = "NAME", value_parser = kernel)]
-    pub(super) kernel: Option<KernelPath>,
-}
-
 #[derive(Args)]
 pub(super) struct InviteArguments {
     /// The run's folder, or the directory of a member that may bring in others.
@@ -459,13 +396,6 @@ pub(super) struct InviteArguments {
     pub(super) address: Vec<String>,
     #[command(flatten)]
     pub(super) organiser: OrganiserArguments,
-}
-
-#[derive(Args)]
-pub(super) struct OrganiserArguments {
-    /// The organiser's key, if it is not in the run's folder.
-    #[arg(long, value_name = "FILE")]
-    pub(super) organiser_key: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -518,24 +448,9 @@ pub(super) struct JoinArguments {
     pub(super) nice: bool,
 }
 
-#[derive(Args)]
-pub(super) struct HomeArguments {
-    /// The directory of identity, text and journal, one for each run [default: ~/.muster].
-    #[arg(long, value_name = "DIR")]
-    pub(super) data_dir: Option<PathBuf>,
-}
-
-fn kernel(name: &str) -> Result<KernelPath, String> {
-    KernelPath::parse(name).map_err(|misuse| misuse.to_string())
-}
-
 /// Bytes.
 fn gibibytes(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0);
     // A size beyond all disks stands for the largest.
     size.map(|size| (size * f64::from(1 << 30)) as u64).ok_or_else(|| "expected a number above 0".into())
-}
-
-fn gossip_address(text: &str) -> Result<String, String> {
-    muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }

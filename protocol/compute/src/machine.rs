@@ -26,6 +26,16 @@ pub enum Library {
     Tch,
 }
 
+impl Library {
+    /// Whether this program is built with it, be it on this machine or not.
+    pub const fn is_built_in(self) -> bool {
+        match self {
+            Self::Exact => true,
+            Self::Tch => cfg!(feature = "tch"),
+        }
+    }
+}
+
 /// The owner's settings for a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {

@@ -1,13 +1,13 @@
 //! What went wrong on the network, and with whom.
 
-use std::fmt;
 use std::io;
 
 use muster_core::channel::handshake::HandshakeError;
 use muster_core::error::{Misuse, Reject};
 
 /// A failure in talking to one address.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {cause}")]
 pub struct NetError {
     /// The other end's address; for a listener, the one to listen on.
     pub address: String,
@@ -16,24 +16,35 @@ pub struct NetError {
 }
 
 /// Why talking failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
     /// Nobody listens there.
+    #[error("nobody listens there")]
     Refused,
     /// It takes no more connections, in all or from our address.
+    #[error(
+        "it has no place left, or none for your address; try again later, or ask whoever runs it to allow more \
+         (muster host --per-address)"
+    )]
     Full,
     /// It took too long; the text says what did.
+    #[error("{0} took too long")]
     Timeout(&'static str),
     /// The other end is not the member, the run or the protocol expected.
-    Handshake(HandshakeError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
     /// The other end closed the connection, or it broke.
+    #[error("the connection was closed")]
     Closed,
     /// The peer broke the rules of the channel.
-    Peer(Reject),
+    #[error("the peer broke the channel: {0}")]
+    Peer(#[from] Reject),
     /// We broke them: a message over the limit.
-    Own(Misuse),
+    #[error(transparent)]
+    Own(#[from] Misuse),
     /// The operating system reports something else.
+    #[error(transparent)]
     System(io::Error),
 }
 
@@ -57,28 +68,6 @@ impl NetError {
     }
 }
 
-impl fmt::Display for NetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.address)?;
-        match &self.cause {
-            Cause::Refused => write!(f, "nobody listens there"),
-            Cause::Full => write!(
-                f,
-                "it has no place left, or none for your address; try again later, or ask whoever runs \
-                 it to allow more (muster host --per-address)"
-            ),
-            Cause::Timeout(what) => write!(f, "{what} took too long"),
-            Cause::Handshake(error) => error.fmt(f),
-            Cause::Closed => write!(f, "the connection was closed"),
-            Cause::Peer(reject) => write!(f, "the peer broke the channel: {reject}"),
-            Cause::Own(misuse) => misuse.fmt(f),
-            Cause::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for NetError {}
-
 impl From<io::Error> for Cause {
     fn from(error: io::Error) -> Self {
         use io::ErrorKind as Kind;
@@ -92,23 +81,5 @@ impl From<io::Error> for Cause {
             | Kind::NotConnected => Self::Closed,
             _ => Self::System(error),
         }
-    }
-}
-
-impl From<HandshakeError> for Cause {
-    fn from(error: HandshakeError) -> Self {
-        Self::Handshake(error)
-    }
-}
-
-impl From<Reject> for Cause {
-    fn from(reject: Reject) -> Self {
-        Self::Peer(reject)
-    }
-}
-
-impl From<Misuse> for Cause {
-    fn from(misuse: Misuse) -> Self {
-        Self::Own(misuse)
     }
 }

@@ -43,38 +43,17 @@ pub struct Archive {
 }
 
 /// Why a replay ended early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The archive cannot be read here.
-    Store(StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The archive is not what an honest run leaves: where, and what differs.
+    #[error("{0}")]
     Wrong(String),
     /// This machine cannot compute in defined bits.
-    Arithmetic(Misuse),
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Wrong(what) => f.write_str(what),
-            Self::Arithmetic(misuse) => misuse.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
-
-impl From<Misuse> for ReplayError {
-    fn from(misuse: Misuse) -> Self {
-        Self::Arithmetic(misuse)
-    }
-}
-
-impl From<StoreError> for ReplayError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
+    #[error(transparent)]
+    Arithmetic(#[from] Misuse),
 }
 
 /// What a replay found out, beyond that everything agrees.

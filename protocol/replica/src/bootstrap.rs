@@ -15,24 +15,15 @@ use crate::follower::FollowError;
 use crate::peers::{Contact, PeerError, Peers};
 
 /// Why a newcomer cannot begin.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The steward.
+    #[error(transparent)]
     Follow(FollowError),
     /// The manifest is not that of the run, or breaks a rule.
+    #[error("the manifest: {0}")]
     Manifest(Misuse),
 }
-
-impl std::fmt::Display for BootstrapError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Follow(error) => error.fmt(f),
-            Self::Manifest(misuse) => write!(f, "the manifest: {misuse}"),
-        }
-    }
-}
-
-impl std::error::Error for BootstrapError {}
 
 impl<E: Into<FollowError>> From<E> for BootstrapError {
     fn from(error: E) -> Self {

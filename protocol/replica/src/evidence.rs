@@ -1,6 +1,5 @@
 //! The evidence behind a ban, as a file of whoever wants to re-execute it.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use muster_core::audit::claim;
@@ -14,30 +13,18 @@ use muster_store::home::Home;
 use crate::peers::{Contact, PeerError, Peers};
 
 /// Why there is no evidence of a ban.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Unkept {
     /// The steward does not show what it named.
+    #[error("its evidence could not be kept: the steward: {0}")]
     Steward(PeerError),
     /// What it named is about another member or another round. It is kept here.
+    #[error("the steward names evidence that is about another member or round, kept as {}", .0.display())]
     Unfounded(PathBuf),
     /// This machine's disk.
+    #[error("its evidence could not be kept: {0}")]
     Store(StoreError),
 }
-
-impl fmt::Display for Unkept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Steward(error) => write!(f, "its evidence could not be kept: the steward: {error}"),
-            Self::Unfounded(path) => {
-                let path = path.display();
-                write!(f, "the steward names evidence that is about another member or round, kept as {path}")
-            }
-            Self::Store(error) => write!(f, "its evidence could not be kept: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Unkept {}
 
 /// Asks the steward for the evidence that a sealed ban names, unless `home` has it, and keeps it there; gives its path.
 ///

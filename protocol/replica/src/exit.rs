@@ -1,7 +1,5 @@
 //! How a command ends: an exit code that is the same everywhere, and one sentence.
 
-use std::fmt;
-
 use muster_core::error::{Misuse, Reject};
 use muster_net::error::{Cause, NetError};
 use muster_store::error::StoreError;
@@ -36,7 +34,8 @@ impl Exit {
 }
 
 /// Why a command failed: shown as one sentence, ends with one code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Failure {
     /// The code.
     pub exit: Exit,
@@ -73,14 +72,6 @@ impl Failure {
         Self { exit: Exit::Network, message: message.into() }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {

@@ -6,6 +6,7 @@
 //! the last bit.
 
 pub mod archive;
+pub mod backend;
 mod bootstrap;
 mod contributions;
 mod crew;

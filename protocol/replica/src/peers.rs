@@ -1,7 +1,6 @@
 //! Typed calls to other members. Every answer is checked against something sealed before it is given on.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -73,41 +72,26 @@ pub struct CommittedContribution {
 }
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// The network.
+    #[error(transparent)]
     Net(NetError),
     /// The peer said no, in its words.
+    #[error("refused: {0}")]
     Refused(String),
     /// The peer sent something that is not true.
-    Reject(Reject),
+    #[error("sent something untrue: {0}")]
+    Reject(#[from] Reject),
     /// The peer answered something that was not asked.
+    #[error("answered something that was not asked")]
     Unexpected,
     /// The peer took longer than it may.
+    #[error("took too long")]
     Late,
     /// It has no address that may be dialled now, or nobody was asked.
+    #[error("no address to reach it, or none where somebody answered lately")]
     Unreachable,
-}
-
-impl fmt::Display for PeerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Net(error) => error.fmt(f),
-            Self::Refused(why) => write!(f, "refused: {why}"),
-            Self::Reject(reject) => write!(f, "sent something untrue: {reject}"),
-            Self::Unexpected => write!(f, "answered something that was not asked"),
-            Self::Late => write!(f, "took too long"),
-            Self::Unreachable => write!(f, "no address to reach it, or none where somebody answered lately"),
-        }
-    }
-}
-
-impl std::error::Error for PeerError {}
-
-impl From<Reject> for PeerError {
-    fn from(reject: Reject) -> Self {
-        Self::Reject(reject)
-    }
 }
 
 /// Channels to other members, dialled when needed.

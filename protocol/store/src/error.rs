@@ -1,6 +1,5 @@
 //! What went wrong with a file, and what to do about it.
 
-use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +24,8 @@ pub enum Kind {
 }
 
 /// One failure: which file, why, and what to do. Shown as one sentence.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}: {cause}; {advice}", .path.display())]
 pub struct StoreError {
     kind: Kind,
     path: PathBuf,
@@ -99,11 +99,3 @@ impl StoreError {
         &self.path
     }
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.path.display(), self.cause, self.advice)
-    }
-}
-
-impl std::error::Error for StoreError {}

@@ -7,6 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`story`] | rounds, members, audits, bans, from records, notices and the log |
+//! | [`event`] | the events of a steward's log |
 //! | [`document`] | a page before it is HTML |
 //! | [`plot`] | charts, as SVG and as CSV |
 //! | [`site`] | the pages: from a path to its bytes |
@@ -16,6 +17,7 @@
 //! | [`words`] | numbers of things, for people |
 
 pub mod document;
+pub mod event;
 pub mod export;
 mod log;
 mod manifest;

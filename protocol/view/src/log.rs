@@ -5,10 +5,10 @@
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use muster_core::ids::{Digest, MemberId, Round, unhex};
+use muster_core::ids::{MemberId, Round};
 use muster_store::regular;
-use serde_json::Value;
 
+use crate::event::{FoundWord, LogEvent, PastEvent, RoundEvent};
 use crate::story::{HarmLine, Story};
 
 /// Bytes of one event that are believed.
@@ -25,7 +25,7 @@ pub(crate) struct LogReader {
     /// Within a line that is too long.
     skipping: bool,
     /// Events of rounds whose records were not read yet.
-    early: Vec<Value>,
+    early: Vec<RoundEvent>,
 }
 
 impl LogReader {
@@ -38,7 +38,7 @@ impl LogReader {
     pub(crate) fn step(&mut self, story: &mut Story) -> bool {
         let mut moved = false;
         for event in std::mem::take(&mut self.early) {
-            self.take(event, story);
+            if is_there(story, event.round) { end_round(story, &event) } else { self.early.push(event) }
         }
         let Ok(mut file) = regular::open(&self.path, u64::MAX) else { return false };
         // A log that was begun anew is shorter.
@@ -66,7 +66,7 @@ impl LogReader {
             if std::mem::replace(&mut self.skipping, !whole) || !whole {
                 continue;
             }
-            if let Ok(event) = serde_json::from_slice(&line) {
+            if let Ok(event) = LogEvent::parse(&line) {
                 moved = true;
                 self.take(event, story);
             }
@@ -74,66 +74,55 @@ impl LogReader {
         moved
     }
 
-    fn take(&mut self, event: Value, story: &mut Story) {
-        let number = |name: &str| event.get(name).and_then(Value::as_u64);
-        let member = |name: &str| event.get(name).and_then(Value::as_str).and_then(unhex::<32>).map(MemberId);
-        let round = number("round").unwrap_or(0) as u32;
-        let words = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        match event.get("event").and_then(Value::as_str).unwrap_or_default() {
-            "round" if !is_there(story, round) => {
+    fn take(&mut self, event: LogEvent, story: &mut Story) {
+        match event {
+            LogEvent::Round(mut event) if !is_there(story, event.round) => {
                 // Its record is read a moment later. Duties are many, and true by then.
-                duties(story, &event);
-                let kept = ["event", "round", "seconds", "stages", "bytes"];
-                let kept =
-                    kept.iter().filter_map(|name| Some(((*name).to_owned(), event.get(*name)?.clone())));
-                self.early.push(Value::Object(kept.collect()));
+                story.duties = std::mem::take(&mut event.duties);
+                self.early.push(*event);
             }
-            "round" => end_round(story, round, &event),
-            "audit" => {
-                let request = words("request");
-                let request = unhex::<32>(&request).map(Digest);
-                if let (Some(request), Some(member), Some(verifier)) =
-                    (request, member("member"), member("verifier"))
-                {
-                    story.audits.request(request, Round(round), member, verifier);
-                }
+            LogEvent::Round(mut event) => {
+                story.duties = std::mem::take(&mut event.duties);
+                end_round(story, &event);
             }
-            "verdict" => {
-                if let Some(request) = unhex::<32>(&words("request")).map(Digest) {
-                    let leaves = number("leaves").unwrap_or(0) as u32;
-                    story.audits.logged(&request, leaves, event.get("finding").and_then(Value::as_str));
-                }
+            LogEvent::Audit { member, round, verifier, request } => {
+                story.audits.request(request, Round(round), member, verifier);
             }
-            "recomputed" => {
-                if let (Some(member), Some(verifier)) = (member("member"), member("verifier")) {
-                    let finding = event.get("finding").and_then(Value::as_str);
-                    story.audits.recomputed(Round(round), member, verifier, finding);
-                }
+            LogEvent::Verdict { request, leaves, finding } => {
+                story.audits.logged(&request, leaves as u32, finding.as_deref());
             }
-            "held-out" => {
-                if let Some(loss) = event.get("loss").and_then(Value::as_f64) {
-                    story.held_out.insert(round, loss);
-                }
+            LogEvent::Recomputed { member, round, verifier, finding } => {
+                story.audits.recomputed(Round(round), member, verifier, finding.as_deref());
             }
-            "retro" => retro(story, &event),
-            "dismissed" => {
-                let who = member("accuser").map_or_else(String::new, |accuser| format!(" by {accuser}"));
-                let text = format!("an accusation{who} was dismissed: {}", words("why"));
-                if let (Some(member), Some(accuser)) = (member("member"), member("accuser")) {
-                    story.audits.acquit(member, accuser);
-                }
-                story.happen(None, round, member("member").as_ref(), text);
+            LogEvent::HeldOut { round, loss } => {
+                story.held_out.insert(round, loss);
             }
-            "barren" => story.happen(None, round, None, format!("nobody counted: {}", words("why"))),
-            "waits" => story.happen(None, round, None, format!("the round waited: {}", words("why"))),
-            "held" => {
-                let target = member("member");
-                let of = if target.is_some() { "an audit of" } else { "a verifier's coin of" };
-                let text = format!("the next round waited for {of} round {}", number("case").unwrap_or(0));
-                story.happen(None, round, target.as_ref(), text);
+            LogEvent::Retro { member, rounds } => retro(story, member, &rounds),
+            LogEvent::Dismissed { round, member, accuser, why } => {
+                story.audits.acquit(member, accuser);
+                let text = format!("an accusation by {accuser} was dismissed: {why}");
+                story.happen(None, round, Some(&member), text);
             }
-            "close" => duties(story, &event),
-            _ => {}
+            LogEvent::Barren { round, why, .. } => {
+                story.happen(None, round, None, format!("nobody counted: {why}"));
+            }
+            LogEvent::Waits { round, why } => {
+                story.happen(None, round, None, format!("the round waited: {why}"));
+            }
+            LogEvent::Held { round, case, member } => {
+                let of = if member.is_some() { "an audit of" } else { "a verifier's coin of" };
+                let text = format!("the next round waited for {of} round {case}");
+                story.happen(None, round, member.as_ref(), text);
+            }
+            LogEvent::Close { duties, .. } => story.duties = duties,
+            // The records tell of these.
+            LogEvent::Admit { .. }
+            | LogEvent::Ban { .. }
+            | LogEvent::Idle { .. }
+            | LogEvent::CloseTree { .. }
+            | LogEvent::Rewind { .. }
+            | LogEvent::Inspected { .. }
+            | LogEvent::Moved { .. } => {}
         }
     }
 }
@@ -142,45 +131,31 @@ fn is_there(story: &Story, round: u32) -> bool {
     story.rounds.last().is_some_and(|last| last.round >= round)
 }
 
-fn end_round(story: &mut Story, round: u32, event: &Value) {
-    duties(story, event);
-    let Some(line) = story.rounds.iter_mut().rev().find(|line| line.round == round) else { return };
-    line.bytes = event.get("bytes").and_then(Value::as_u64);
-    let seconds = |value: Option<&Value>| value.and_then(Value::as_f64);
-    let stage = |name: &str| seconds(event.get("stages").and_then(|stages| stages.get(name)));
+fn end_round(story: &mut Story, event: &RoundEvent) {
+    let Some(line) = story.rounds.iter_mut().rev().find(|line| line.round == event.round) else { return };
+    line.bytes = Some(event.bytes);
+    let stage = |name: &str| event.stages.get(name).copied();
     let phases = &mut line.phases;
     // The steward knows these best; it was there from the beginning.
-    phases.seconds = seconds(event.get("seconds")).or(phases.seconds);
+    phases.seconds = Some(event.seconds);
     phases.freeze = stage("freeze").or(phases.freeze);
     phases.inputs = stage("inputs").or(phases.inputs);
     phases.results = stage("results").or(phases.results);
 }
 
-fn duties(story: &mut Story, event: &Value) {
-    let Some(duties) = event.get("duties") else { return };
-    if let Ok(duties) = serde_json::from_value(duties.clone()) {
-        story.duties = duties;
-    }
-}
-
-fn retro(story: &mut Story, event: &Value) {
-    let member = event.get("member").and_then(Value::as_str).unwrap_or_default();
-    let Some(rounds) = event.get("rounds").and_then(Value::as_array) else { return };
+fn retro(story: &mut Story, member: MemberId, rounds: &[PastEvent]) {
     for past in rounds {
-        let is_false = |value: Option<&Value>| value.and_then(Value::as_str) == Some("false");
-        let parts = past.get("parts").and_then(Value::as_array).into_iter().flatten();
-        let wrong_parts = parts.filter(|part| is_false(part.get("found")));
-        let mut wrong: Vec<String> =
-            wrong_parts.map(|part| format!("part {}", part.get("part").unwrap_or(&Value::Null))).collect();
-        if is_false(past.get("found")) {
+        let wrong_parts = past.parts.iter().filter(|part| part.found == FoundWord::False);
+        let mut wrong: Vec<String> = wrong_parts.map(|part| format!("part {}", part.part)).collect();
+        if past.found == Some(FoundWord::False) {
             wrong.insert(0, "its contribution".into());
         }
         if !wrong.is_empty() {
             story.harm.push(HarmLine {
-                member: member.to_owned(),
-                round: past.get("round").and_then(Value::as_u64).unwrap_or(0) as u32,
+                member: format!("{member:#}"),
+                round: past.round,
                 wrong: wrong.join(", "),
-                moved: past.get("harm").and_then(Value::as_f64),
+                moved: past.harm,
             });
         }
     }
@@ -192,6 +167,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::event::LOG;
 
     /// The most memory that this process has had, in bytes.
     #[cfg(target_os = "linux")]
@@ -205,7 +181,7 @@ mod tests {
     #[test]
     fn a_line_without_end_takes_no_memory_and_hides_no_event_behind_it() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("log.jsonl");
+        let path = directory.path().join(LOG);
         let event = b"{\"event\": \"held-out\", \"round\": 7, \"loss\": 2.5}\n";
         fs::write(&path, event).unwrap();
         let mut file = File::options().append(true).open(&path).unwrap();

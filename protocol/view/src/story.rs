@@ -6,6 +6,7 @@ mod round;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Manifest;
@@ -135,6 +136,13 @@ pub struct DutyLine {
     pub overdue: u64,
     /// Verdicts of others that it re-executed.
     pub rechecks: u64,
+}
+
+impl From<&Counts> for DutyLine {
+    fn from(counts: &Counts) -> Self {
+        let Counts { rounds, coins, due, done, overdue, rechecks } = *counts;
+        Self { rounds, coins, due, done, overdue, rechecks }
+    }
 }
 
 impl Story {

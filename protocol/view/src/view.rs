@@ -18,6 +18,7 @@ use muster_store::dataset::{Dataset, unigram_bigram};
 use muster_store::journal::Journal;
 use tokio::sync::watch;
 
+use crate::event::LOG;
 use crate::log::LogReader;
 use crate::story::{AuditState, Baselines, Story};
 
@@ -279,7 +280,7 @@ impl View {
 fn read(weak: &Weak<View>) {
     let Some(view) = weak.upgrade() else { return };
     let mut ledger = Ledger::new(view.manifest.clone());
-    let mut log = view.folder.as_ref().map(|folder| LogReader::new(folder.join("log.jsonl")));
+    let mut log = view.folder.as_ref().map(|folder| LogReader::new(folder.join(LOG)));
     drop(view);
     let _ended = Ended(weak.clone());
     // Records that were there before are not sealed just now.

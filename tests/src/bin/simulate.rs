@@ -30,7 +30,7 @@ use muster_core::limits;
 use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Rule};
 use muster_core::messages::record::Body;
-use muster_node::rehearse::attack::Attack;
+use muster_rehearse::attack::Attack;
 use muster_view::plot::{Plot, Series};
 
 type Failure = Box<dyn std::error::Error>;

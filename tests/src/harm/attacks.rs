@@ -6,7 +6,7 @@ use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::manifest::fixture::local;
 use muster_core::manifest::{Manifest, Rule};
-use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
+use muster_rehearse::attack::{ATTACKS, Attack, Wrong};
 
 use super::cells::{SEEDS, about, banned, beside, false_bans, left, markdown, mean, settled_loss};
 use crate::parallel::in_parallel;

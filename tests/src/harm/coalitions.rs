@@ -1,7 +1,7 @@
 //! Coalitions of a share of the weight, with mixed attacks and verifiers in league with them.
 
 use muster_core::ids::Round;
-use muster_node::rehearse::attack::Attack;
+use muster_rehearse::attack::Attack;
 
 use super::cells::{SEEDS, about, banned, beside, false_bans, left, markdown, settled_loss, worst_beside};
 use crate::parallel::in_parallel;

@@ -1,7 +1,7 @@
 //! The setting that BTARD published, in proportion: sixteen peers, seven of them attack from a round on.
 
 use muster_core::ids::Round;
-use muster_node::rehearse::attack::Attack;
+use muster_rehearse::attack::Attack;
 
 use super::attacks::{Column, RULES};
 use super::cells::{banned, false_bans, markdown, settled_loss, worst_beside};

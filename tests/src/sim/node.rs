@@ -16,9 +16,7 @@ use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
 use muster_core::reduction::{SealedInputs, reduce};
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
-use muster_node::member::{
-    AggregatorView, Assignment, AuditedContribution, LeafSum, Spares, Summed, rows_of,
-};
+use muster_member::{AggregatorView, Assignment, AuditedContribution, LeafSum, Spares, Summed, rows_of};
 use muster_roles::keeper::Delivery;
 use muster_roles::node::{
     Computed, MembershipEnd, Node as Machine, NodeEffect, NodeInput, NodeSetup, Parcel, PartTask, Promise,

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::ledger::Stage;
+use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Data, Manifest, Rule};
 use muster_core::sign::Identity;
-use muster_node::member::{HonestNode, NodeConduct};
-use muster_node::rehearse::attack::{self, Attack, Coalition};
+use muster_member::{HonestNode, NodeConduct};
+use muster_rehearse::attack::{self, Attack, Coalition};
 use muster_store::dataset::Dataset;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
-
-use muster_core::manifest::fixture::tiny;
 
 use super::experts::{Experts, routing};
 

@@ -37,16 +37,9 @@ const OUT: Duration = Duration::from_secs(300);
 const REMEMBERED: usize = 1024;
 
 /// Why a connection is refused.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Full(&'static str);
-
-impl std::fmt::Display for Full {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Full {}
 
 struct Open {
     peer: PeerId,

@@ -1,0 +1,272 @@
+//! The steward: hosts a run's folder. It admits members, freezes rounds, applies and seals outcomes, examines
+//! accusations, and serves whoever follows.
+//!
+//! A machine decides ([`muster_roles::steward`]), and one thread drives it (`driver`); a server answers bulk requests beside
+//! it. What was sealed is in the journal before anybody sees it, and what members have said is kept until a record holds it,
+//! so that a killed steward goes on without a fork.
+
+mod apart;
+mod apply;
+mod asks;
+mod board;
+mod clock;
+mod court;
+mod dial_back;
+mod driver;
+mod exhibits;
+mod hearing;
+mod inbox;
+mod listen;
+mod options;
+mod presence;
+mod questions;
+mod recover;
+mod report;
+mod retro;
+mod second;
+mod server;
+mod show;
+mod swarm;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use muster_core::ids::{Round, RunId};
+use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
+use muster_core::messages::record::Ban;
+use muster_core::messages::wire::Request;
+use muster_core::sign::Identity;
+use muster_keeper::intake::Intake;
+use muster_keeper::shares::Places;
+use muster_net::endpoint::Endpoint;
+use muster_net::serve::serve;
+use muster_net::shares::Turns;
+use muster_organise::prospect::warnings;
+use muster_replica::exit::{Failure, Outcome};
+use muster_replica::{Offers, Peers, Replica, Results};
+use muster_roles::steward::{Steward, StewardInput, StewardSetup};
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+pub use listen::CONNECTIONS;
+pub use muster_roles::steward::HostingEnd;
+pub use options::HostOptions;
+
+use asks::Asks;
+use board::Board;
+use clock::Clock;
+use court::{Court, HOARD, SHOWING};
+use dial_back::DialBack;
+use driver::{Inbound, QUEUE, StewardDriver, StopHearings, WORK};
+use inbox::Inbox;
+use listen::Listening;
+use presence::Connections;
+use questions::Questions;
+use recover::{Recovered, recover};
+use report::Reporter;
+use server::{MAKERS, Server};
+
+/// What the line begins with that says where a browser sees the run.
+pub const PAGE: &str = "the run as web pages: ";
+
+/// What is known once the steward listens.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// The run.
+    pub run: RunId,
+    /// Where it can be dialled.
+    pub addresses: Vec<String>,
+    /// Where a browser sees it, if it is shown.
+    pub page: Option<String>,
+}
+
+/// Hosts a run until it is over, or until an interrupted round has ended or everybody has left it. `ready` is told once members can come.
+///
+/// # Errors
+/// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.
+pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<HostingEnd> {
+    let (folder, machine) = (options.folder.clone(), options.machine);
+    let recovered = tokio::task::spawn_blocking(move || recover(folder, machine)).await;
+    let recovered =
+        recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
+    let (inbox, kept) = Inbox::open(&options.folder)?;
+    let report = Reporter::open(&options.folder, options.progress)?;
+    warnings(&recovered.manifest).iter().for_each(|warning| report.line(&format!("warning: {warning}")));
+    let listening = Listening::bind(&recovered.home, &options).await?;
+    let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
+        Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),
+        None => (None, None, Vec::new()),
+    };
+    listening.tell(&recovered.home, &swarm)?;
+    if let Some(gossip) = &gossip {
+        gossip.announce(&recovered.identity, swarm::whereabouts(&listening.addresses));
+    }
+    let run = recovered.manifest.run();
+    let endpoint = Endpoint::new(run, recovered.identity.clone());
+    let dial_back = DialBack::new(run, &endpoint, &listening.addresses);
+    let files = RunFiles { inbox, kept, report };
+    let (mut driver, server) =
+        assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;
+    driver.gossip = gossip;
+    driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
+    let (stop, stopped) = watch::channel(());
+    // Dropped with this future, so that a host that is given up leaves no server behind.
+    let mut servers = JoinSet::new();
+    for listener in listening.listeners {
+        let mut stopped = stopped.clone();
+        let shutdown = async move {
+            let _ = stopped.changed().await;
+        };
+        servers.spawn(serve(listener, endpoint.clone(), server.clone(), shutdown));
+    }
+    drop(stopped);
+    if let Some(findings) = findings {
+        servers.spawn(swarm::listen(findings, server.driver.clone()));
+    }
+    let sender = server.driver.clone();
+    servers.spawn(async move {
+        muster_show::progress::interrupted().await;
+        let _ = sender.send(Inbound::Input(StewardInput::Interrupt)).await;
+        std::future::pending::<()>().await;
+    });
+    let page = driver.shown.as_ref().and_then(|shown| shown.page()).map(str::to_owned);
+    ready(&Ready { run, addresses: listening.addresses.clone(), page });
+    if let Some(shown) = driver.shown.as_mut().filter(|_| options.show.board) {
+        shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
+    }
+    let ending = apart::run(driver).await;
+    drop(stop);
+    servers.shutdown().await;
+    ending
+}
+
+/// What the run's folder has beside what was recovered.
+struct RunFiles {
+    inbox: Inbox,
+    kept: Vec<Request>,
+    report: Reporter,
+}
+
+/// The driver with its machine, and the server beside it.
+fn assemble(
+    recovered: Recovered,
+    peers: Peers,
+    dial_back: DialBack,
+    files: RunFiles,
+    keep_aggregates: bool,
+) -> Outcome<(StewardDriver, Arc<Server>)> {
+    let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
+        recovered;
+    let RunFiles { inbox, kept, report } = files;
+    let board = board(&journal, &ledger)?;
+    let layout = ledger.layout().clone();
+    let results = Results::new(layout.clone()).with_disk(home.clone());
+    let (failed, failures) = mpsc::channel(1);
+    let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
+    let presence = Arc::new(Connections::new(&ledger));
+    let (stop, stopped) = watch::channel(false);
+    let replica = Arc::new(Mutex::new(replica));
+    let offers = offers(&home, &replica, &ledger)?;
+    peers.behind(identity.id());
+    let court = Arc::new(Court {
+        manifest,
+        layout,
+        home,
+        shelf: intake.shelf().clone(),
+        keep_aggregates,
+        peers,
+        dataset,
+        replica,
+        offers,
+        arithmetic,
+        second,
+        hoard: Arc::new(Semaphore::new(HOARD)),
+        showing: Semaphore::new(SHOWING),
+        stopped,
+    });
+    let (sender, queue) = mpsc::channel(QUEUE);
+    let asks = Asks::new(&ledger);
+    let driver = StewardDriver {
+        machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
+        board,
+        journal,
+        identity,
+        court,
+        results,
+        intake,
+        work: Places::new(WORK, 0),
+        view: None,
+        presence,
+        inbox,
+        report,
+        gossip: None,
+        shown: None,
+        failures,
+        asks,
+        queue,
+        sender,
+        tasks: Handle::current(),
+        clock: Clock::start(),
+        questions: Questions::default(),
+        connected: BTreeSet::new(),
+        _stop: StopHearings(stop),
+    };
+    let server = Arc::new(server(&driver, dial_back));
+    Ok((driver, server))
+}
+
+/// The server beside a driver.
+fn server(driver: &StewardDriver, dial_back: DialBack) -> Server {
+    let court = &driver.court;
+    Server {
+        manifest: court.manifest.clone(),
+        dataset: court.dataset.clone(),
+        home: court.home.clone(),
+        board: driver.board.clone(),
+        results: driver.results.clone(),
+        presence: driver.presence.clone(),
+        driver: driver.sender.clone(),
+        asks: driver.asks.clone(),
+        offers: court.offers.clone(),
+        turns: Turns::new(MAKERS),
+        dial_back,
+    }
+}
+
+/// What others may fetch of the state. STATE-10: after a restart its state is among it, since the results that lead there
+/// from an earlier one are gone.
+fn offers(home: &Home, replica: &Arc<Mutex<Replica>>, ledger: &Ledger) -> Outcome<Arc<Offers>> {
+    let offers = Offers::new(home.clone(), replica.clone())?;
+    if ledger.next_round() > Round(0) {
+        offers.keep_now()?;
+    }
+    Ok(Arc::new(offers))
+}
+
+/// The board, under a name by which followers tell that its notices are numbered anew.
+fn board(journal: &Arc<Journal>, ledger: &Ledger) -> Outcome<Arc<Board>> {
+    let mut name = [0; 8];
+    getrandom::fill(&mut name)
+        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    Ok(Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name))))
+}
+
+/// What the machine begins with.
+fn setup(
+    court: &Court,
+    ledger: Ledger,
+    identity: Arc<Identity>,
+    bans: Vec<Ban>,
+    kept: Vec<Request>,
+) -> StewardSetup {
+    let evidence = |ban: &Ban| court.home.load_evidence(&ban.evidence).ok();
+    let bans = bans.into_iter().map(|ban| (ban.clone(), evidence(&ban))).collect();
+    let roots = lock(&court.replica).roots().clone();
+    StewardSetup { ledger, identity, roots, states: court.kept_states(), bans, kept }
+}

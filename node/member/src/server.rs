@@ -1,0 +1,357 @@
+//! A member's server: it takes in blocks, and gives out results and contributions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::codec::{decode, encode};
+use muster_core::error::Reject;
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
+use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
+use muster_core::sign::Identity;
+use muster_keeper::intake::{Intake, gathered};
+use muster_net::serve::{Handler, Unanswered};
+use muster_net::shares::{Role, Turns};
+use muster_replica::{Results, Stopwatch};
+use muster_roles::keeper::Wanted;
+use tokio::sync::watch;
+
+use super::calls::Calls;
+use super::conduct::{Delay, NodeConduct};
+use super::own::Own;
+use super::pieces::Pieces;
+
+/// How long a request may wait for this member to see what the asker has seen.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Rounds that a sender may be ahead of this member.
+const AHEAD: u32 = 1;
+/// Results that are read for members at once.
+pub(super) const READERS: usize = 2;
+/// Requests that ask for something are no longer than this.
+const ASKING_BYTES: usize = 8 << 10;
+/// Answers to what brings something are no longer than this.
+const SHORT_BYTES: usize = 1 << 10;
+
+/// Shared by the server and the member's own tasks.
+pub(super) struct NodeContext {
+    pub(super) identity: Arc<Identity>,
+    pub(super) ledger: watch::Receiver<Arc<Ledger>>,
+    pub(super) conduct: Arc<dyn NodeConduct>,
+    pub(super) intake: Arc<Intake>,
+    pub(super) own: Own,
+    pub(super) results: Results,
+    pub(super) stopwatch: Arc<Stopwatch>,
+    pub(super) calls: Calls,
+    pub(super) pieces: Pieces,
+    pub(super) turns: Turns,
+}
+
+impl Handler for NodeContext {
+    fn role(&self, peer: &MemberId) -> Role {
+        let ledger = self.ledger.borrow();
+        let is_member = ledger.member(peer).is_some() && !ledger.is_banned(peer);
+        if is_member || *peer == ledger.manifest().steward { Role::Member } else { Role::Stranger }
+    }
+
+    async fn ready(&self, request: &[u8]) -> usize {
+        // What is longer brings something, and is answered in a few words; but a call may be long, too.
+        match (request.len() <= ASKING_BYTES).then(|| decode::<Request>(request)) {
+            Some(Ok(Request::PutBlocks(_))) => SHORT_BYTES,
+            Some(Err(_)) => SHORT_BYTES,
+            None if request.len() > STRANGER_BYTES => SHORT_BYTES,
+            _ => MESSAGE_BYTES,
+        }
+    }
+
+    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
+        let decoded: Request = decode(&request)?;
+        // Blocks that wait for a round would be in memory twice.
+        drop(request);
+        let response = match decoded {
+            Request::PutBlocks(put) => self.put(peer, put).await?,
+            Request::ResultBlocks(query) => {
+                let results = self.results.clone();
+                // CHAN-17: they may be on the disk, and whoever asks may be a stranger.
+                let read = self.turns.work(self.role(&peer), move || results.answer(&query)).await;
+                read.flatten().ok_or_else(|| absent("these results"))?
+            }
+            Request::InputBlocks(query) => self.inputs(peer, query).await?,
+            // Whoever asks: newcomers are no members yet, and STATE-12 bounds what they get.
+            Request::State(query) => {
+                let ledger = self.ledger.borrow().clone();
+                self.pieces.answer(peer, &ledger, query).await?
+            }
+            // Whoever asks: the bounds of CALL-8 hold for strangers, too.
+            Request::Ask(ask) => {
+                let ledger = self.ledger.borrow().clone();
+                self.calls.answer(peer, &ledger, &ask).await?
+            }
+            _ => return Err(Unanswered::Refused("a node does not answer this: ask the steward".into())),
+        };
+        Ok(encode(&response))
+    }
+}
+
+impl NodeContext {
+    async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Unanswered> {
+        may_bring(&self.ledger.borrow(), &sender, put.round)?;
+        let ledger = self.ledger_at(put.round, put.attempt).await?;
+        if ledger.round(put.round).is_none() {
+            return Err(absent("this round"));
+        }
+        if !self.conduct.takes_in(put.round, &sender) {
+            return Err(Unanswered::Refused("not from you".into()));
+        }
+        let taking = self.intake.clone().take_in_turn(ledger.clone(), self.identity.id(), sender, put);
+        let receipt = taking.await?;
+        Ok(receipt
+            .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
+    }
+
+    /// The ledger, once it has the freeze of a round, or its reassignment for attempt 1.
+    async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Unanswered> {
+        let known = |view: &RoundView| {
+            // Members learn of a record one after the other: a sender may be ahead of this keeper.
+            view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some())
+        };
+        let mut ledgers = self.ledger.clone();
+        let found =
+            ledgers.wait_for(|ledger| ledger.round(round).is_some_and(known) || ledger.next_round() > round);
+        match tokio::time::timeout(PATIENCE, found).await {
+            Ok(Ok(ledger)) => Ok(ledger.clone()),
+            _ => Err(absent("this round")),
+        }
+    }
+
+    /// Blocks of a contribution, for members and the steward, who reduce, audit or judge. Others are refused: keys cost
+    /// nothing, and each request reads the disk.
+    async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Unanswered> {
+        let ledger = self.ledger.borrow().clone();
+        let wanted = Wanted::by(&ledger, &peer, &query).map_err(refused)?;
+        let own = query.member == self.identity.id();
+        if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
+            return Err(absent("this contribution"));
+        }
+        if !own && !self.conduct.shows(query.round) {
+            return Err(absent("this contribution"));
+        }
+        // Nothing for an honest member: attacks of the rehearsal stall here.
+        let pause = self.conduct.lingers(Delay::Blocks, ledger.manifest());
+        if own && !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        let answer = match self.own.round(query.round).filter(|_| own) {
+            Some(contribution) => {
+                let give =
+                    move || gathered(&query.blocks, |block| contribution.block(ledger.layout(), block));
+                self.intake.in_turn(peer, wanted, give).await
+            }
+            None => self.intake.clone().answer(peer, query, wanted).await,
+        };
+        answer.map_err(refused)
+    }
+}
+
+/// CHAN-16: whether a sender may bring blocks of a round, before they wait for it. Blocks are as long as messages may be, and
+/// keys cost nothing.
+fn may_bring(ledger: &Ledger, sender: &MemberId, round: Round) -> Result<(), Unanswered> {
+    let unfit = |why: &str| Err(Unanswered::Refused(why.into()));
+    if ledger.member(sender).is_none() || ledger.is_banned(sender) {
+        return unfit("blocks are brought by members");
+    }
+    match ledger.round(round) {
+        Some(view) if view.slot_of(sender).is_none() => unfit("this member has no seat in the round"),
+        Some(_) => Ok(()),
+        None if round.0 > ledger.next_round().0.saturating_add(AHEAD) => unfit("this round is still to come"),
+        None if round < ledger.next_round() => Err(absent("this round")),
+        None => Ok(()),
+    }
+}
+
+fn refused(reject: Reject) -> Unanswered {
+    Unanswered::Refused(reject.to_string())
+}
+
+fn absent(what: &str) -> Unanswered {
+    Unanswered::Refused(format!("{what} is not held here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::Mutex;
+    use std::task::{Context, Waker};
+
+    use muster_core::assign::PartPlan;
+    use muster_core::codec::{List, Text};
+    use muster_core::contribution::Commitment;
+    use muster_core::ids::{Block, Digest, Row};
+    use muster_core::layout::Layout;
+    use muster_core::manifest::{Profile, fixture};
+    use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role as Joins};
+    use muster_core::messages::record::{Body, Freeze};
+    use muster_core::messages::round::Commit;
+    use muster_core::state::State;
+    use muster_organise::config::{Makers, Settings};
+    use muster_replica::{Offers, Replica};
+    use muster_store::dataset::{self, Dataset, SourceText};
+    use muster_store::home::Home;
+
+    use super::*;
+    use crate::calls::{Holder, States};
+    use crate::conduct::HonestNode;
+
+    /// A member that keeps no state.
+    struct NoStates;
+
+    impl States for NoStates {
+        fn at(&self, _: &Digest, _: Row) -> Option<Arc<State>> {
+            None
+        }
+
+        fn oldest(&self) -> Option<Arc<State>> {
+            None
+        }
+    }
+
+    /// A member of a run that nobody has joined yet, and its steward.
+    fn context(folder: &std::path::Path) -> (NodeContext, [MemberId; 2]) {
+        let [me, steward] = [1, 2].map(|name| MemberId([name; 32]));
+        let text = |name: &str| {
+            vec![Ok(SourceText { name: name.into(), bytes: "to muster is to gather. ".repeat(40).into() })]
+        };
+        let corpus = folder.join("corpus");
+        let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
+        let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
+        let makers = Makers { organiser: me, steward, nonce: [0; 16] };
+        let settings =
+            Settings::parse("run.toml".as_ref(), "[model]\nwidth = 8\nlayers = 1\nhidden = 12\n").unwrap();
+        let ledger = Ledger::new(Arc::new(settings.manifest(&makers, data).unwrap()));
+        let layout = ledger.layout().clone();
+        let home = Arc::new(Home::open(&folder.join("home")).unwrap());
+        let failed = tokio::sync::mpsc::channel(1).0;
+        let identity = Arc::new(Identity::from_secret(&[1; 32]));
+        let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
+        let manifest = ledger.manifest().clone();
+        let replica = Replica::genesis(manifest.clone(), dataset, 1, None).unwrap();
+        let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
+        let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
+        let context = NodeContext {
+            identity,
+            calls,
+            pieces: Pieces::new(offers, Arc::new(HonestNode)),
+            ledger: watch::channel(Arc::new(ledger)).1,
+            conduct: Arc::new(HonestNode),
+            intake: Arc::new(Intake::new(layout.clone(), home, failed)),
+            own: Own::new(2),
+            results: Results::new(layout),
+            stopwatch: Arc::default(),
+            turns: Turns::new(1),
+        };
+        (context, [me, steward])
+    }
+
+    #[tokio::test]
+    async fn a_stranger_has_nothing_read_from_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [me, steward]) = context(folder.path());
+        let stranger = MemberId([3; 32]);
+        let blocks = List::new(vec![Block(0)]).unwrap();
+        let query = InputQuery { round: Round(0), member: me, blocks };
+        let refused = |peer| shared.inputs(peer, query.clone());
+        // CHAN-10: blocks are not public, and whoever is no member or steward does not get so far as to be looked up.
+        let strange = Reject::NotEntitled("ask for blocks: they are for members");
+        assert_eq!(refused(stranger).await, Err(Unanswered::Refused(strange.to_string())));
+        let unknown = Reject::Stale("the round is not remembered");
+        assert_eq!(refused(steward).await, Err(Unanswered::Refused(unknown.to_string())));
+    }
+
+    fn identity(number: u8) -> Identity {
+        Identity::from_secret(&[number; 32])
+    }
+
+    /// A round in which two members, this one and another, have committed to the same integers.
+    fn exchanging(q: &[i32]) -> Ledger {
+        let [me, other, organiser, steward] = [1, 12, 21, 22].map(identity);
+        let manifest = fixture::tiny(organiser.id(), steward.id(), 4, 2);
+        let mut ledger = Ledger::new(Arc::new(manifest));
+        let seal = |ledger: &mut Ledger, body: Body| {
+            let record = steward.sign(ledger.run(), &ledger.record(body));
+            ledger.apply(&record).unwrap();
+        };
+        let state = ledger.state().clone();
+        seal(&mut ledger, Body::Open(state));
+        for (member, secret) in [(&me, 1), (&other, 12)] {
+            let secret = InvitationSecret::new([secret; 32]);
+            let (role, key) = (Joins::Node, secret.key());
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, key, founder: true };
+            let invitation = organiser.sign(ledger.run(), &invitation);
+            let invitation = Some(secret.present(ledger.run(), invitation, member.id()));
+            let addresses = List::new(vec![Text::new("8.8.8.8:1").unwrap()]).unwrap();
+            let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
+            let enrol = member.sign(ledger.run(), &enrol);
+            seal(&mut ledger, Body::Admit(enrol));
+        }
+        let seats = List::new(ledger.derived_seats()).unwrap();
+        seal(&mut ledger, Body::Begin(seats));
+        let view = ledger.current().unwrap();
+        let (round, state, head) = (view.round(), view.state().root(), view.head());
+        let root = Commitment::new(ledger.layout(), q).root();
+        let mut commits: Vec<_> = [&me, &other]
+            .map(|member| {
+                let slot = view.slot_of(&member.id()).unwrap();
+                let (profile, seats, route, leaves, loss) = (Profile::Exact, 2, None, 1, 0);
+                let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
+                (slot, member.sign(ledger.run(), &commit))
+            })
+            .into();
+        commits.sort_by_key(|(slot, _)| *slot);
+        let commits = List::new(commits.into_iter().map(|(_, commit)| commit).collect()).unwrap();
+        seal(&mut ledger, Body::Freeze(Freeze { round, state, commits }));
+        ledger
+    }
+
+    /// Everything else that a member does shares the threads of its network: to compute, to follow, to be heard in time.
+    #[tokio::test]
+    async fn round_35_a_member_that_brings_blocks_without_end_takes_no_thread_of_the_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, _) = context(folder.path());
+        let layout = Layout::of(&fixture::tiny(identity(21).id(), identity(22).id(), 4, 2).model);
+        let q = vec![7; layout.parameters()];
+        let (ledger, tree) = (exchanging(&q), Commitment::new(&layout, &q));
+        let (me, sender) = (identity(1).id(), identity(12).id());
+        let view = ledger.current().unwrap();
+        let mine = |plan: &&PartPlan| view.takes_in(view.part_of(plan.blocks[0]).unwrap(), &sender, &me);
+        let blocks = view.parts().iter().find(mine).unwrap().blocks.clone();
+        let home = Arc::new(Home::open(&folder.path().join("blocks")).unwrap());
+        let failed = tokio::sync::mpsc::channel(1).0;
+        let intake = Arc::new(Intake::new(Arc::new(layout.clone()), home, failed));
+        let shared = NodeContext { ledger: watch::channel(Arc::new(ledger)).1, intake, ..shared };
+        let put = || {
+            let blocks = blocks.iter().map(|block| tree.block(&layout, &q, *block).unwrap());
+            PutBlocks { round: Round(0), attempt: 0, blocks: List::new(blocks.collect()).unwrap() }
+        };
+        let mut flood: Vec<_> = (0..16).map(|_| Box::pin(shared.put(sender, put()))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(
+            flood.iter_mut().all(|put| put.as_mut().poll(&mut context).is_pending()),
+            "proved on the thread that asks"
+        );
+        for put in flood {
+            assert!(matches!(put.await, Ok(Response::Receipt(_))), "each has its turn");
+        }
+    }
+
+    #[tokio::test]
+    async fn chan_16_blocks_wait_for_no_round_before_it_is_known_that_their_sender_may_bring_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [_, steward]) = context(folder.path());
+        for sender in [steward, MemberId([3; 32])] {
+            let put = PutBlocks { round: Round(7), attempt: 0, blocks: List::default() };
+            // Else they would be in memory for ten seconds, whoever sends them.
+            let refused = shared.put(sender, put).await;
+            assert_eq!(refused, Err(Unanswered::Refused("blocks are brought by members".into())));
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! One membership, from the invitation to the end of the run.
+
+mod audit;
+mod commit;
+mod dawdle;
+pub(super) mod disk;
+mod driver;
+mod listen;
+mod prepare;
+mod recall;
+mod row;
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use muster_compute::Path as KernelPath;
+use muster_core::codec::decode;
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::{Stage, Standing};
+use muster_core::lock::lock;
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
+use muster_core::messages::record::Ban;
+use muster_core::messages::wire::{Request, Response};
+use muster_core::sign::Identity;
+use muster_keeper::intake::Intake;
+use muster_net::endpoint::Endpoint;
+use muster_net::shares::Turns;
+use muster_organise::MANIFEST;
+use muster_replica::{
+    Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
+};
+use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
+use muster_show::Shown;
+use muster_show::progress::ProgressDisplay;
+use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+use muster_view::{Source, View};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
+use self::listen::listen;
+use self::prepare::{join_swarm, prepare, reach};
+use super::calls::{Calls, Holder};
+use super::conduct::{HonestNode, NodeConduct};
+use super::own::Own;
+use super::pieces::Pieces;
+use super::report::ResultFile;
+use super::server::{NodeContext, READERS};
+use super::{End, JoinError, JoinOptions};
+
+/// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
+///
+/// # Errors
+/// [`JoinError`], with an exit code.
+pub async fn join(options: JoinOptions) -> Result<End, JoinError> {
+    join_as(options, Arc::new(HonestNode)).await
+}
+
+/// [`join`] with another conduct.
+///
+/// # Errors
+/// [`JoinError`], with an exit code.
+pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<End, JoinError> {
+    let mut session = Session::open(options, conduct).await?;
+    session.show().await?;
+    session.enrol().await?;
+    let end = session.follow().await;
+    // A disk that failed is told of once.
+    if !matches!(end, Err(JoinError::Store(_) | JoinError::Follow(FollowError::Store(_)))) {
+        session.report();
+    }
+    end
+}
+
+struct Session {
+    driver: NodeDriver,
+    follower: Follower,
+    addresses: Addresses,
+    endpoint: Endpoint,
+    /// What tasks send.
+    queue: mpsc::Receiver<Completion>,
+    /// Writes that failed in the background.
+    failures: mpsc::Receiver<StoreError>,
+    /// Shows the run, if the volunteer wants to see it.
+    shown: Option<Shown>,
+    /// Stops the server when the session ends.
+    _server: Option<oneshot::Sender<()>>,
+}
+
+/// The steward, where the invitation says it is.
+fn steward_of(ticket: &Ticket) -> Contact {
+    let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+    Contact { member: ticket.steward, addresses }
+}
+
+/// The committed files, from disk or from the steward.
+async fn fetch_text(
+    options: &JoinOptions,
+    peers: &Peers,
+    steward: &Contact,
+    manifest: &Manifest,
+    progress: &ProgressDisplay,
+) -> Result<Arc<Dataset>, JoinError> {
+    let bar = progress.bytes("the run's files", manifest.data.all_bytes());
+    let folder = options.data_dir.join("data");
+    let mut told = |done| bar.set_position(done);
+    let dataset = fetch_dataset(peers, steward, &manifest.data, &folder, &mut told).await?;
+    bar.finish_and_clear();
+    Ok(dataset)
+}
+
+/// The machine of a membership, with what its disk has: the secret for tables, and the newest commitments.
+fn begin(
+    shared: &NodeContext,
+    home: &Home,
+    journal: &Journal,
+    addresses: Addresses,
+) -> Result<Node, StoreError> {
+    let (ledger, identity) = (shared.ledger.borrow().clone(), shared.identity.clone());
+    let (next, mut committed) = (ledger.next_round().0, Vec::new());
+    // COMMIT-8: records of these rounds may still be to come.
+    for round in (next.saturating_sub(1)..=next).map(Round) {
+        let written = journal.vote("commit", round)?;
+        committed.extend(written.and_then(|bytes| decode(&bytes).ok()));
+    }
+    Ok(Node::new(NodeSetup { ledger, identity, addresses, secret: *home.secret("salt")?, committed }))
+}
+
+/// What this member answers calls with.
+fn holder(
+    identity: &Arc<Identity>,
+    conduct: &Arc<dyn NodeConduct>,
+    follower: &Follower,
+    path: Option<KernelPath>,
+) -> Holder {
+    let (identity, conduct, states) = (identity.clone(), conduct.clone(), follower.replica().clone());
+    let manifest = lock(&states).manifest().clone();
+    Holder { identity, conduct, manifest, states, path }
+}
+
+/// The states that this member keeps for others.
+fn pieces(home: &Home, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> Result<Pieces, StoreError> {
+    Ok(Pieces::new(Offers::new(home.clone(), follower.replica().clone())?, conduct.clone()))
+}
+
+/// Where the replica counts its time. Apart, so that the replica is not locked until a whole context is made.
+fn stopwatch(follower: &Follower) -> Arc<Stopwatch> {
+    lock(follower.replica()).stopwatch().clone()
+}
+
+/// For how many rounds a member keeps what it has contributed. Without the state no leaf can be computed again, and without
+/// the blocks nobody can ask: the shorter one counts.
+fn own_rounds(manifest: &Manifest) -> usize {
+    manifest.retention.states.min(manifest.retention.contributions) as usize
+}
+
+impl Session {
+    async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
+        let home = Arc::new(Home::open(&options.data_dir)?);
+        // First: the directory belongs to this run from now on, even if what follows fails.
+        home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
+        let identity = Arc::new(home.identity()?);
+        let endpoint = Endpoint::new(options.ticket.run, identity.clone());
+        let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
+        let journal = Arc::new(Journal::open(&home)?);
+        let (steward, manifest) =
+            reach(&options, &identity, &peers, steward_of(&options.ticket), &journal).await?;
+        // Before the text is fetched, which is most of what the run takes.
+        disk::check_run(&options, &manifest)?;
+        let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
+        let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
+        let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
+        follower.hold_row_of(identity.id());
+        follower.keep_proofs(Home::clone(&home))?;
+        let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
+        // One failed write ends the membership: there is room for it, and the next ones are dropped.
+        let (failed, failures) = mpsc::channel(1);
+        let shared = Arc::new(NodeContext {
+            identity: identity.clone(),
+            ledger,
+            conduct: conduct.clone(),
+            intake: Arc::new(Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone())),
+            own: Own::new(own_rounds(&manifest)),
+            results: follower.results().clone(),
+            stopwatch: stopwatch(&follower),
+            calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
+            pieces: pieces(&home, &conduct, &follower)?,
+            turns: Turns::new(READERS),
+        });
+        // Before anybody may bring anything.
+        shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
+        let (addresses, server) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
+        join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let driver = NodeDriver {
+            machine: begin(&shared, &home, &journal, addresses.clone())?,
+            options,
+            conduct,
+            home,
+            journal,
+            shared,
+            ledgers,
+            peers: follower.peers().clone(),
+            steward: follower.steward().clone(),
+            gossip: follower.gossip().cloned(),
+            replica: follower.replica().clone(),
+            arithmetic: Arc::new(Mutex::new(arithmetic)),
+            manifest,
+            dataset,
+            progress,
+            sender,
+            failed,
+            began: Instant::now(),
+            bringing: Bringing::default(),
+            comparing: Vec::new(),
+            evidence: Arc::default(),
+            row: None,
+            announced: None,
+        };
+        Ok(Self { driver, follower, addresses, endpoint, queue, failures, shown: None, _server: server })
+    }
+
+    /// Shows the run, if the volunteer wants to see it.
+    async fn show(&mut self) -> Result<(), JoinError> {
+        let NodeDriver { options, manifest, journal, dataset, progress, .. } = &self.driver;
+        if !options.show.is_wanted() {
+            return Ok(());
+        }
+        let (source, folder) = (Source::Own(journal.clone()), Some(options.data_dir.clone()));
+        let view = View::start(manifest.clone(), source, folder, Some(self.me()));
+        view.compare(dataset.clone());
+        let replica = self.follower.replica().clone();
+        view.measure(move || measure_held_out(&replica));
+        let shown = Shown::open(view.clone(), &options.show).await.map_err(JoinError::Environment)?;
+        if let Some(page) = shown.page() {
+            progress.line(&format!("the run as web pages: {page}"));
+        }
+        self.shown = Some(shown);
+        self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));
+        Ok(())
+    }
+
+    /// Shows the run on the terminal, if the volunteer wants to see it there.
+    fn open_board(&mut self) -> Result<(), JoinError> {
+        let wanted = self.driver.options.show.board;
+        let Some(shown) = self.shown.as_mut().filter(|_| wanted) else { return Ok(()) };
+        let addresses = self.addresses.iter().map(|address| String::from(&**address)).collect();
+        // Until now a bar showed what was fetched.
+        self.driver.progress = ProgressDisplay::new(false);
+        shown.open_board("taking part", addresses).map_err(JoinError::Environment)
+    }
+
+    /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.
+    fn report(&self) {
+        let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
+        let replica = lock(self.follower.replica());
+        let (sent, ahead) = (self.endpoint.bytes_sent(), shared.own.ahead().used());
+        let report = ResultFile::new(self.me(), machine.leaves(), &replica, sent, ahead, &shared.stopwatch);
+        let kept = [
+            home.write_file("result.json", report.json().as_bytes()),
+            home.write_file(MANIFEST, &manifest.bytes()),
+            home.save_state(replica.round(), replica.state(), replica.roots()),
+            shared.pieces.clear(),
+            // The one before may be what shows a wrong root (AUDIT-13).
+            home.prune_states(&|round| round == replica.round() || round.next() == replica.round()),
+        ];
+        for error in kept.into_iter().filter_map(Result::err) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn me(&self) -> MemberId {
+        self.driver.me()
+    }
+
+    /// Catches up, then asks for admission unless this key was admitted before.
+    async fn enrol(&mut self) -> Result<(), JoinError> {
+        let me = self.me();
+        // Caught up first: the ledger alone says whether this key was admitted, has left or was banned.
+        while self.follower.ledger().stage() == Stage::Empty || self.follower.ledger().height().0 == 0 {
+            self.follower.step().await?;
+        }
+        if let Some(member) = self.follower.ledger().member(&me) {
+            return match member.standing {
+                Standing::Left => Err(JoinError::Over("left the run for good")),
+                Standing::Banned => Err(JoinError::Over("was banned from the run")),
+                Standing::Active | Standing::Away | Standing::Silent(_) => Ok(()),
+            };
+        }
+        let mut answer = self.ask_in().await;
+        // CHAN-24: the steward seals no address at which it cannot reach this member. Without one it is a member that only
+        // dials out.
+        if let Err(PeerError::Refused(why)) = &answer
+            && !self.addresses.is_empty()
+        {
+            let alone = std::mem::take(&mut self.addresses);
+            let without = self.ask_in().await;
+            if matches!(without, Ok(Response::Done)) {
+                let said: Vec<&str> = alone.iter().map(|address| &**address).collect();
+                tracing::warn!(
+                    "{why}: this member only dials out and combines no parts; give an address that others can reach with \
+                     --listen or --advertise instead of {}, or say --no-listen",
+                    said.join(", ")
+                );
+                self.driver.machine.only_dials();
+            }
+            answer = without;
+        }
+        match answer {
+            Ok(Response::Done) => {}
+            Ok(_) => return Err(JoinError::Refused("an unexpected answer".into())),
+            // A member that enrolled just before a crash is told so; the ledger decides.
+            Err(PeerError::Refused(why)) => {
+                self.follower.step().await?;
+                if self.follower.ledger().member(&me).is_none() {
+                    return Err(JoinError::Refused(why));
+                }
+            }
+            Err(error) => return Err(FollowError::Steward(error).into()),
+        }
+        self.driver.progress.line(&format!("admitted as {} {me}", Role::Node.word()));
+        Ok(())
+    }
+
+    /// Asks for admission, with the addresses that this member has now.
+    async fn ask_in(&self) -> Result<Response, PeerError> {
+        let NodeDriver { options, shared, .. } = &self.driver;
+        let enrol = Enrol {
+            invitation: options.ticket.present(self.me()),
+            addresses: self.addresses.clone(),
+            coins: None,
+            name: options.name.clone(),
+        };
+        let signed = shared.identity.sign(options.ticket.run, &enrol);
+        self.follower.peers().ask(self.follower.steward(), &Request::Enrol(signed)).await
+    }
+
+    async fn follow(&mut self) -> Result<End, JoinError> {
+        let mut interrupt = Box::pin(muster_show::progress::interrupted());
+        let mut interrupted = false;
+        // Once the signal of a key is listened for.
+        tokio::select! {
+            biased;
+            () = &mut interrupt => return Ok(End::Interrupted),
+            () = std::future::ready(()) => self.open_board()?,
+        }
+        let mut keeping = lock(self.follower.replica()).keeping();
+        self.driver.tell_row(*keeping.borrow_and_update());
+        loop {
+            let followed = {
+                let step = self.follower.step();
+                // One step across all messages: a call that is dropped breaks its channel, and each message
+                // would cost a new handshake.
+                tokio::pin!(step);
+                loop {
+                    tokio::select! {
+                        events = &mut step => break Ok(events?),
+                        Some(message) = self.queue.recv() => self.driver.take(message)?,
+                        Some(error) = self.failures.recv() => return Err(error.into()),
+                        // Before the step is over, which fetches what is not here of the row.
+                        Ok(()) = keeping.changed() => self.driver.tell_row(*keeping.borrow_and_update()),
+                        () = &mut interrupt, if !interrupted => {
+                            interrupted = true;
+                            self.driver.handle(NodeInput::Interrupt);
+                        }
+                        () = tokio::time::sleep(self.driver.pause()) => self.driver.handle(NodeInput::Tick),
+                    }
+                    if let Some(ending) = self.driver.drain()? {
+                        break Err(ending);
+                    }
+                }
+            };
+            let ending = match followed {
+                Ok(events) => {
+                    self.driver.followed(&self.follower, events);
+                    self.driver.drain()?
+                }
+                Err(ending) => Some(ending),
+            };
+            if let Some(ending) = ending {
+                return self.ended(ending);
+            }
+        }
+    }
+
+    /// The outcome of the membership for the caller of [`join`].
+    fn ended(&self, ending: MembershipEnd) -> Result<End, JoinError> {
+        if self.follower.ledger().stage() == Stage::Closed {
+            self.driver.progress.finish();
+        }
+        match ending {
+            MembershipEnd::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
+            MembershipEnd::Left => Ok(End::Left),
+            MembershipEnd::Interrupted => Ok(End::Interrupted),
+            MembershipEnd::Elsewhere(addresses) => {
+                let there: Vec<&str> = addresses.iter().map(|address| &**address).collect();
+                Err(JoinError::Elsewhere(there.join(", ")))
+            }
+            MembershipEnd::Twice(round) => Err(JoinError::Twice(round)),
+            MembershipEnd::Convicted(evidence, why) => Err(self.follower.convict(&evidence, why).into()),
+            MembershipEnd::Banned(ban) => {
+                let Ban { round, finding, accuser, evidence, .. } = *ban;
+                let nothing = || format!("the steward has not shown the evidence {evidence}");
+                let evidence = self.driver.evidence.get().cloned().unwrap_or_else(nothing);
+                Err(JoinError::Banned { round, finding: finding.words(), accuser, evidence })
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Tables of this member's leaves: made when a round is frozen, or when an audit asks for them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use muster_compute::{Backend, row};
+use muster_core::assign;
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::RoundView;
+use muster_core::lock::lock;
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::{AuditRequest, Rows};
+use muster_core::sign::Signed;
+use muster_core::sketch::Probe;
+use muster_roles::node::NodeInput;
+use muster_store::dataset::Dataset;
+use muster_store::home::Home;
+
+use super::commit::written;
+use super::dawdle::dawdle;
+use super::driver::NodeDriver;
+use crate::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+use crate::conduct::{AuditedContribution, Delay};
+use crate::own::Contribution;
+
+impl NodeDriver {
+    /// AUDIT-2: writes down the table of a round that was just frozen. It does nothing if the leaves took too much memory to
+    /// be kept: then an audit needs the state again (N9).
+    pub(super) fn tabulate(&self, round: Round) {
+        let frozen = self.machine.ledger().round(round).and_then(RoundView::freeze_digest);
+        let (Some(freeze), Some(held)) = (frozen, self.shared.own.round(round)) else { return };
+        let (home, failed, me) = (self.home.clone(), self.failed.clone(), self.me());
+        let threads = self.options.machine.threads;
+        tokio::task::spawn_blocking(move || {
+            let made = match &*lock(&held.leaves) {
+                Some(leaves) => rows_of(&Probe::exact(&freeze), leaves, threads),
+                None => None,
+            };
+            let kept = made.map_or(Ok(()), |rows| home.save_rows(round, &me, &freeze, &rows));
+            // One failure that was told before is enough.
+            kept.unwrap_or_else(|error| drop(failed.try_send(error)));
+        });
+    }
+
+    /// Answers a request with the rows that were written down, or else makes them from the leaves, which are recomputed if
+    /// they were not kept.
+    pub(super) fn make_rows(&self, signed: Signed<AuditRequest>) {
+        let ledger = self.machine.ledger().clone();
+        let Ok(request) = signed.verify(ledger.run()) else { return };
+        let held = self.shared.own.round(request.round);
+        let (home, journal, me) = (self.home.clone(), self.journal.clone(), self.me());
+        let (manifest, dataset, arithmetic) =
+            (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
+        let (conduct, threads) = (self.conduct.clone(), self.options.machine.threads);
+        let pause = conduct.lingers(Delay::Audit, &manifest);
+        let (dawdles, ledgers) = (conduct.dawdles(request.round), self.shared.ledger.clone());
+        self.spawn(async move {
+            // No time at all for an honest member.
+            tokio::time::sleep(pause).await;
+            if dawdles {
+                dawdle(ledgers).await;
+            }
+            let made = tokio::task::spawn_blocking(move || {
+                let probe = muster_core::audit::probe(&manifest, &signed, &request);
+                let found = || written(&home, &journal, &ledger, &me, request.round).map(Arc::new);
+                let Some(held) = held.or_else(found) else {
+                    tracing::warn!("asked about round {}, which is not kept here any more", request.round);
+                    return None;
+                };
+                let seed = assign::round_seed(ledger.run(), request.round, &held.commit.state);
+                let kept = tabulated(&home, &me, &request.freeze, &probe, &held);
+                let again = |take: &mut dyn FnMut(LeafSum)| {
+                    recompute(&held, manifest, dataset, seed, &arithmetic, take)
+                };
+                let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
+                let asked = AuditedContribution {
+                    freeze: request.freeze,
+                    probe: &probe,
+                    commit: &held.commit,
+                    q: &held.q,
+                };
+                let rows = conduct.seal(&asked, rows)?;
+                Some(NodeInput::Rows { request: Box::new(signed), root: held.commit.root, rows })
+            });
+            made.await.ok().flatten()
+        });
+    }
+}
+
+/// The table that was written down when the round was frozen, if it adds up to what was committed: whatever happened to the
+/// file, no wrong table is sealed.
+fn tabulated(
+    home: &Home,
+    me: &MemberId,
+    freeze: &Digest,
+    probe: &Probe,
+    held: &Contribution,
+) -> Option<Rows> {
+    let rows = home.load_rows(held.commit.round, me, freeze).ok()??;
+    (probe.sum(&rows) == (probe.sketch(&held.q), held.commit.loss)).then_some(rows)
+}
+
+/// The rows of a contribution's table, made from its kept leaves, or else from leaves that `again` recomputes. `again`
+/// returns whether it could. It makes each row while the next leaf is computed, and keeps no leaf.
+pub(super) fn rows(
+    held: &Contribution,
+    probe: &Probe,
+    threads: usize,
+    again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
+) -> Option<Rows> {
+    if let Some(leaves) = &*lock(&held.leaves) {
+        return rows_of(probe, leaves, threads);
+    }
+    let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
+    let mut take = |leaf: LeafSum| {
+        rows.push(row(threads, probe, &leaf.0, leaf.1));
+        summed.add(threads, leaf, false, &spares);
+    };
+    if !again(&mut take) {
+        return None;
+    }
+    // TOL-7: a member that can no longer reproduce its own leaves to the bit MUST NOT seal a table.
+    if (&summed.q, summed.loss) != (&held.q, held.commit.loss) {
+        tracing::warn!(
+            "round {}: recomputed on this machine, its leaves do not add up to what was committed: no table is sealed, so \
+             that verifiers recompute all of them",
+            held.commit.round
+        );
+        return None;
+    }
+    Rows::new(rows).ok()
+}
+
+/// Computes the leaves of a contribution again; none without its state.
+fn recompute(
+    held: &Contribution,
+    manifest: Arc<Manifest>,
+    dataset: Arc<Dataset>,
+    seed: Digest,
+    arithmetic: &Mutex<Box<dyn Backend>>,
+    take: &mut dyn FnMut(LeafSum),
+) -> bool {
+    let commit = &held.commit;
+    let Some(state) = held.state.clone() else {
+        tracing::warn!("asked about round {}, whose state is not kept here any more", commit.round);
+        return false;
+    };
+    let work = Assignment {
+        route: commit.route.clone(),
+        manifest,
+        dataset,
+        round: commit.round,
+        seed,
+        root: commit.state,
+        state,
+        slot: commit.slot,
+        seats: commit.seats,
+        quota: commit.leaves,
+        // Of no use to a leaf of its own.
+        seating: Vec::new(),
+        parts: Vec::new(),
+        deadline: Instant::now(),
+        stop: Arc::default(),
+        spares: Spares::default(),
+    };
+    // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.
+    let mut arithmetic = lock(arithmetic);
+    work.leaves(&mut **arithmetic, &|_| true, take);
+    true
+}

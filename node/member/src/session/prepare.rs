@@ -1,0 +1,107 @@
+//! What must hold before a member takes part: the steward is found, and the arithmetic is sound.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_compute::{Backend, Machine};
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::Addresses;
+use muster_core::sign::Identity;
+use muster_net::endpoint::Endpoint;
+use muster_replica::{
+    BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, fetch_manifest, memory, moved,
+};
+use muster_store::dataset::Dataset;
+use muster_store::journal::Journal;
+
+use crate::{JoinError, JoinOptions, Listen};
+
+/// How long the swarm is asked where a steward went.
+const MOVED: Duration = Duration::from_secs(15);
+
+/// The steward's contact, and the manifest of a run that fits into this machine's memory. If nobody answers at the
+/// ticket's addresses, the swarm may know others.
+pub(super) async fn reach(
+    options: &JoinOptions,
+    identity: &Identity,
+    peers: &Peers,
+    steward: Contact,
+    journal: &Journal,
+) -> Result<(Contact, Arc<Manifest>), JoinError> {
+    let found = find(options, identity, peers, steward, journal).await?;
+    // Before the text is fetched: a process that the system kills in a round keeps everybody waiting.
+    memory::check(memory::contributing(&found.1, &options.machine))
+        .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
+    Ok(found)
+}
+
+async fn find(
+    options: &JoinOptions,
+    identity: &Identity,
+    peers: &Peers,
+    steward: Contact,
+    journal: &Journal,
+) -> Result<(Contact, Arc<Manifest>), JoinError> {
+    let run = options.ticket.run;
+    let error = match fetch_manifest(peers, &steward, run).await {
+        Ok(manifest) => return Ok((steward, manifest)),
+        Err(error) => error,
+    };
+    // Only where nobody answered: a refusal is an answer, and gossip would lead to the same steward.
+    let lost = matches!(error, BootstrapError::Follow(FollowError::Steward(PeerError::Net(_))));
+    if !lost || options.gossip.is_none() {
+        return Err(error.into());
+    }
+    let Some(steward) = moved(identity, run, &steward, journal, MOVED).await else {
+        return Err(error.into());
+    };
+    let manifest = fetch_manifest(peers, &steward, run).await?;
+    Ok((steward, manifest))
+}
+
+/// Joins the swarm, and announces this member's addresses there. Without an address of its own the swarm listens on the
+/// one at which members dial this machine, on a free port. If this fails, the membership goes on without gossip.
+pub(super) fn join_swarm(
+    options: &JoinOptions,
+    endpoint: &Endpoint,
+    identity: &Identity,
+    follower: &mut Follower,
+    addresses: &Addresses,
+) {
+    let Some(mut settings) = options.gossip.clone() else { return };
+    if settings.listen.is_empty() && options.listen == Listen::TowardsSteward {
+        let own = endpoint.own_address(&options.ticket.steward);
+        settings.listen.extend(own.map(|own| SocketAddr::new(own, 0).to_string()));
+    }
+    if let Err(error) = follower.join_swarm(identity, settings) {
+        tracing::warn!("going on without gossip: {error}");
+    }
+    if let Some(gossip) = follower.gossip().filter(|_| !addresses.is_empty()) {
+        gossip.announce(identity, addresses.clone());
+    }
+}
+
+/// The backend for leaves, checked against its known answers, and the initial state.
+pub(super) async fn prepare(
+    options: &JoinOptions,
+    manifest: &Arc<Manifest>,
+    dataset: &Arc<Dataset>,
+) -> Result<(Box<dyn Backend>, Replica), JoinError> {
+    let (manifest, dataset, machine) = (manifest.clone(), dataset.clone(), options.machine);
+    let made = tokio::task::spawn_blocking(move || {
+        let mut arithmetic = machine.leaves(manifest.profile)?;
+        // Before it joins: a kernel with wrong bits would convict its owner.
+        arithmetic.self_test()?;
+        arithmetic.has_room(&manifest)?;
+        tracing::info!("leaves are computed by {}{}", arithmetic.describe(), machine.reason(&manifest));
+        if let Some(closeness) = arithmetic.closeness() {
+            tracing::info!("self-test: {closeness}");
+        }
+        let Machine { threads, path, .. } = machine;
+        Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
+    });
+    let made =
+        made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;
+    made.map_err(|misuse: muster_core::error::Misuse| JoinError::Environment(misuse.to_string()))
+}

@@ -1,0 +1,247 @@
+//! `muster run export --gguf`: a decoder as one file for llama.cpp and others.
+//!
+//! The format and its keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Its architecture `llama` is ours, with
+//! queries and keys in another order. It has none for our mixtures, which share out the weights of the chosen experts and
+//! have a shared one, and none for ALBERT.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use ggus::{GGmlType, GGufFileHeader, GGufMetaDataValueType as Kind, GGufWriter};
+use muster_core::layout::Layout;
+use muster_core::manifest::{Decoder, Family, Model};
+use muster_core::state::real_bytes;
+use muster_replica::exit::{Failure, Outcome};
+use muster_store::patience::patiently;
+
+use super::checkpoint::Checkpoint;
+use super::export::tokeniser;
+use super::hugging_face::saved_shape;
+
+/// The version of the format.
+const VERSION: u32 = 3;
+/// Where tensors begin: at multiples of this, in bytes.
+const ALIGNMENT: usize = 32;
+/// What kinds of token the format knows, of which these are used.
+const NORMAL: i32 = 1;
+const UNUSED: i32 = 5;
+const BYTE: i32 = 6;
+
+/// Writes the model of a checkpoint into a new file.
+///
+/// # Errors
+/// [`Failure`] where the model is no decoder, or naming the file that exists already or cannot be written.
+pub fn export_gguf(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
+    let Family::Decoder(decoder) = &checkpoint.manifest.model.family else {
+        let advice = "leave --gguf out and export safetensors with --out";
+        return Err(Failure::usage(format!("GGUF has no architecture for this model; {advice}")));
+    };
+    let mut aside = out.as_os_str().to_owned();
+    aside.push(".part");
+    let aside = PathBuf::from(aside);
+    if let Some(taken) = [out, &aside].into_iter().find(|path| path.exists()) {
+        return Err(Failure::usage(format!("{}: exists already; name a new file", taken.display())));
+    }
+    let about = about(checkpoint, decoder)?;
+    let parameters = checkpoint.path(Default::default())?;
+    let written = write(&checkpoint.manifest.model, decoder, &about, &parameters, &aside)
+        .and_then(|()| fs::rename(&aside, out));
+    written.map_err(|error| {
+        // What is left of it is of no use, unless somebody else made it just now.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&aside);
+        }
+        Failure::environment(format!("{}: cannot be written ({error})", out.display()))
+    })
+}
+
+/// Writes the file: what is said of the model, what each tensor is, the tensors.
+fn write(model: &Model, decoder: &Decoder, about: &About, parameters: &[f32], path: &Path) -> io::Result<()> {
+    let layout = Layout::of(model);
+    let tensors = layout.tensors();
+    let mut head = Vec::new();
+    {
+        // Into memory, since this writer says nothing of bytes that it could not write last.
+        let mut writer = GGufWriter::new(&mut head);
+        writer.write_header(GGufFileHeader::new(VERSION, tensors.len() as u64, about.0.len() as u64))?;
+        for (key, kind, value) in &about.0 {
+            writer.write_meta_kv(key, *kind, value)?;
+        }
+        let mut offset = 0;
+        for tensor in tensors {
+            // The first number is the length of what lies together.
+            let shape: Vec<u64> = saved_shape(tensor).into_iter().rev().map(|length| length as u64).collect();
+            writer.write_tensor_info(&name(&tensor.name), &shape, GGmlType::F32, offset as u64)?;
+            offset = (offset + 4 * tensor.len()).next_multiple_of(ALIGNMENT);
+        }
+        writer.write_padding(ALIGNMENT)?;
+    }
+    let mut file = BufWriter::new(patiently(|| File::create_new(path))?);
+    file.write_all(&head)?;
+    for tensor in tensors {
+        let values = &parameters[tensor.range()];
+        let heads = match &tensor.name {
+            name if name.ends_with("q_proj.weight") => Some(model.heads),
+            name if name.ends_with("k_proj.weight") => Some(decoder.key_value_heads),
+            _ => None,
+        };
+        let bytes = match heads {
+            Some(heads) => real_bytes(&interleaved(values, heads as usize, tensor.shape)),
+            None => real_bytes(values),
+        };
+        file.write_all(&bytes)?;
+        file.write_all(&[0; ALIGNMENT][..bytes.len().next_multiple_of(ALIGNMENT) - bytes.len()])?;
+    }
+    // Before the rename, which could otherwise outlive a power failure that the bytes do not.
+    file.into_inner()?.sync_all()
+}
+
+/// What is said of a model, in order.
+#[derive(Default)]
+struct About(Vec<(String, Kind, Vec<u8>)>);
+
+impl About {
+    fn number(&mut self, key: &str, value: u32) {
+        self.0.push((key.to_owned(), Kind::U32, value.to_le_bytes().into()));
+    }
+
+    fn real(&mut self, key: &str, value: f32) {
+        self.0.push((key.to_owned(), Kind::F32, value.to_le_bytes().into()));
+    }
+
+    fn flag(&mut self, key: &str, value: bool) {
+        self.0.push((key.to_owned(), Kind::Bool, vec![value.into()]));
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.0.push((key.to_owned(), Kind::String, text(value)));
+    }
+
+    fn list(&mut self, key: &str, kind: Kind, values: impl ExactSizeIterator<Item = Vec<u8>>) {
+        let head = [&(kind as u32).to_le_bytes()[..], &(values.len() as u64).to_le_bytes()].concat();
+        self.0.push((key.to_owned(), Kind::Array, std::iter::once(head).chain(values).flatten().collect()));
+    }
+}
+
+fn text(value: &str) -> Vec<u8> {
+    [&(value.len() as u64).to_le_bytes()[..], value.as_bytes()].concat()
+}
+
+fn about(checkpoint: &Checkpoint, decoder: &Decoder) -> Outcome<About> {
+    let model = &checkpoint.manifest.model;
+    let mut about = About::default();
+    about.text("general.architecture", "llama");
+    about.text("general.name", &checkpoint.manifest.name);
+    // All tensors have f32.
+    about.number("general.file_type", 0);
+    let sizes = [
+        ("vocab_size", model.vocabulary),
+        ("context_length", model.sequence),
+        ("embedding_length", model.width),
+        ("block_count", model.layers),
+        ("feed_forward_length", model.hidden),
+        ("attention.head_count", model.heads),
+        ("attention.head_count_kv", decoder.key_value_heads),
+        ("rope.dimension_count", model.width / model.heads),
+    ];
+    for (key, size) in sizes {
+        about.number(&format!("llama.{key}"), size);
+    }
+    about.real("llama.attention.layer_norm_rms_epsilon", model.norm_epsilon.value());
+    about.real("llama.rope.freq_base", decoder.rope_base.value());
+    match tokeniser(checkpoint)? {
+        None => tokens_are_bytes(model.vocabulary, &mut about),
+        Some(rules) => {
+            // Whoever reads it by other rules would read other tokens.
+            about.text("tokenizer.ggml.model", "no_vocab");
+            about.text("tokenizer.huggingface.json", &String::from_utf8_lossy(&rules));
+        }
+    }
+    Ok(about)
+}
+
+/// The tokeniser of a run of bytes: one of SentencePiece that knows bytes alone. It writes a space as U+2581.
+fn tokens_are_bytes(vocabulary: u32, about: &mut About) {
+    let token = |number: u32| match u8::try_from(number) {
+        Ok(b' ') => ("\u{2581}".to_owned(), NORMAL),
+        Ok(byte) => (format!("<0x{byte:02X}>"), BYTE),
+        Err(_) => (format!("<unused {number}>"), UNUSED),
+    };
+    let tokens: Vec<(String, i32)> = (0..vocabulary).map(token).collect();
+    about.text("tokenizer.ggml.model", "llama");
+    about.list("tokenizer.ggml.tokens", Kind::String, tokens.iter().map(|(word, _)| text(word)));
+    about.list("tokenizer.ggml.scores", Kind::F32, tokens.iter().map(|_| 0.0f32.to_le_bytes().into()));
+    about.list(
+        "tokenizer.ggml.token_type",
+        Kind::I32,
+        tokens.iter().map(|(_, kind)| kind.to_le_bytes().into()),
+    );
+    // A zero ends every text that the run was trained on.
+    for key in ["bos", "eos", "unknown"] {
+        about.number(&format!("tokenizer.ggml.{key}_token_id"), 0);
+    }
+    for key in ["add_bos_token", "add_eos_token", "add_space_prefix"] {
+        about.flag(&format!("tokenizer.ggml.{key}"), false);
+    }
+}
+
+/// A tensor's name in GGUF.
+fn name(name: &str) -> String {
+    const NAMES: [(&str, &str); 12] = [
+        ("model.layers.", "blk."),
+        ("model.embed_tokens", "token_embd"),
+        ("model.norm", "output_norm"),
+        ("lm_head", "output"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("mlp.", "ffn_"),
+        ("_proj", ""),
+    ];
+    NAMES.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs))
+}
+
+/// The rows of a head in the order of llama.cpp: it turns neighbours, we turn each with the one half a head behind it.
+fn interleaved(values: &[f32], heads: usize, [rows, columns]: [usize; 2]) -> Vec<f32> {
+    let of_head = rows / heads;
+    let order = (0..rows).map(|row| {
+        let (head, within) = (row / of_head, row % of_head);
+        head * of_head + within / 2 + within % 2 * (of_head / 2)
+    });
+    order.flat_map(|row| &values[row * columns..(row + 1) * columns]).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_format() {
+        let names = [
+            ("model.embed_tokens.weight", "token_embd.weight"),
+            ("model.layers.11.input_layernorm.weight", "blk.11.attn_norm.weight"),
+            ("model.layers.0.self_attn.o_proj.weight", "blk.0.attn_output.weight"),
+            ("model.layers.0.self_attn.k_proj.weight", "blk.0.attn_k.weight"),
+            ("model.layers.3.post_attention_layernorm.weight", "blk.3.ffn_norm.weight"),
+            ("model.layers.3.mlp.gate_proj.weight", "blk.3.ffn_gate.weight"),
+            ("model.norm.weight", "output_norm.weight"),
+            ("lm_head.weight", "output.weight"),
+        ];
+        for (ours, theirs) in names {
+            assert_eq!(name(ours), theirs);
+        }
+    }
+
+    #[test]
+    fn the_halves_of_a_head_are_interleaved() {
+        // Two heads of four rows, one column.
+        let rows: Vec<f32> = (0..8).map(|row| row as f32).collect();
+        assert_eq!(interleaved(&rows, 2, [8, 1]), [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
+        let pairs: Vec<f32> = (0..8).map(|place| place as f32).collect();
+        assert_eq!(interleaved(&pairs, 1, [4, 2]), [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
+    }
+}

@@ -1,0 +1,336 @@
+//! Text as numbers of a tokeniser that others made, in Hugging Face's `tokenizer.json`.
+
+mod demands;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::Digest;
+use muster_core::limits::TOKENISER_BYTES;
+use muster_core::manifest;
+use muster_replica::exit::{Failure, Outcome};
+use muster_store::dataset::{Numbering, token_numbers};
+use muster_store::regular;
+use tokenizers::models::ModelWrapper;
+use tokenizers::{PostProcessorWrapper, Tokenizer};
+
+use self::demands::Demands;
+
+/// Tokens that end a document, the first that is there.
+pub(super) const ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"];
+/// Numbers that a run allows.
+const MOST_TOKENS: u32 = 1 << 20;
+/// Most bytes of a text that are given to the tokeniser at once, which takes about hundred times as much memory.
+const PIECE: usize = 1 << 18;
+/// Pieces that are in work at a time.
+const BATCH: usize = 16;
+
+/// A tokeniser. What it makes of a text depends on nothing but file and text.
+pub struct LoadedTokeniser {
+    path: PathBuf,
+    file: Vec<u8>,
+    digest: Digest,
+    tokens: u32,
+    end: Option<u32>,
+    demands: Demands,
+    rules: Tokenizer,
+}
+
+impl LoadedTokeniser {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the file that is missing, or no tokeniser, or knows more numbers than a run allows.
+    pub fn open(path: &Path) -> Outcome<Self> {
+        let wrong = |what: &dyn std::fmt::Display, then: &str| {
+            Failure::environment(format!("{}: {what}; {then}", path.display()))
+        };
+        let another = "name the tokenizer.json of a model from Hugging Face";
+        let file = regular::read(path, TOKENISER_BYTES.into())
+            .map_err(|error| wrong(&format!("cannot be read ({})", error.cause()), another))?;
+        let unfit = |error: String| wrong(&format!("is not a tokeniser ({error})"), another);
+        // The file may be a stranger's: before the library reads it, and allocates what it says.
+        let demands = Demands::of(&file).map_err(unfit)?;
+        let rules = caught(|| read(&file)).map_err(unfit)?;
+        let tokens = token_numbers(&file).unwrap_or_default();
+        let vocabulary = rules.get_vocab(true);
+        demands::check_tokens(vocabulary.keys().map(String::len))
+            .map_err(|what| wrong(&what, "use another tokeniser"))?;
+        // Members check the corpus against what the file says (DATA-4), without running the tokeniser.
+        if vocabulary.into_values().any(|number| number >= tokens) {
+            let what = "gives an added token another number than it says";
+            return Err(wrong(&what, "save it again with `tokenizers`"));
+        }
+        if !(2..=MOST_TOKENS).contains(&tokens) {
+            let what = format!("knows {tokens} token numbers, a run needs 2 to {MOST_TOKENS}");
+            return Err(wrong(&what, "use another tokeniser"));
+        }
+        let end = ENDS.iter().find_map(|end| rules.token_to_id(end));
+        let mut tokeniser =
+            Self { path: path.to_owned(), file, digest: Digest::default(), tokens, end, demands, rules };
+        if let manifest::Tokeniser::File(named) = tokeniser.numbering().tokeniser() {
+            tokeniser.digest = named.digest;
+        }
+        Ok(tokeniser)
+    }
+
+    /// [`muster_core::hash::Domain::TOKENISER`] of the file.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Its numbers lie below this one.
+    pub fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
+    /// How a corpus of its numbers is packed.
+    pub fn numbering(&self) -> Numbering<'_> {
+        Numbering { file: &self.file, tokens: self.tokens, end: self.end }
+    }
+
+    /// The numbers of a text, with none added at its ends. Long text is cut at the ends of lines.
+    ///
+    /// # Errors
+    /// [`Failure`] when the tokeniser has nothing for a part of the text.
+    pub fn encode(&self, text: &str) -> Outcome<Vec<u32>> {
+        self.encode_all(&[text], &mut |_| ())
+    }
+
+    /// The numbers of texts that follow each other, the end of a text between them. `progress` gets the bytes done since
+    /// it was last told.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_all(&self, texts: &[impl AsRef<str>], progress: &mut dyn FnMut(u64)) -> Outcome<Vec<u32>> {
+        let mut numbers = Vec::new();
+        let (numbered, most) = (texts.iter().enumerate(), self.demands.piece(PIECE));
+        let pieces: Vec<(usize, &str)> = numbered
+            .flat_map(|(number, text)| pieces(text.as_ref(), most).map(move |piece| (number, piece)))
+            .collect();
+        let mut before = 0;
+        for batch in pieces.chunks(BATCH) {
+            let texts: Vec<&str> = batch.iter().map(|(_, piece)| *piece).collect();
+            let done = texts.iter().map(|piece| piece.len() as u64).sum();
+            // The batch is worked on by many threads and comes back in its order.
+            let encoded = caught(|| self.rules.encode_batch_fast(texts, false)).map_err(|error| {
+                Failure::environment(format!(
+                    "{}: has no tokens for the text ({error}); use a tokeniser that knows unknown words",
+                    self.path.display()
+                ))
+            })?;
+            for ((number, _), piece) in batch.iter().zip(&encoded) {
+                if *number != before {
+                    numbers.extend(self.end);
+                    before = *number;
+                }
+                numbers.extend_from_slice(piece.get_ids());
+            }
+            progress(done);
+        }
+        Ok(numbers)
+    }
+
+    /// The text of numbers, special tokens by their names. Numbers that it does not know are left out; U+FFFD stands
+    /// for what is no text.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        let decoded = caught(|| self.rules.decode(tokens, false));
+        decoded.unwrap_or_else(|_| char::REPLACEMENT_CHARACTER.into())
+    }
+}
+
+/// The rules of a file without what it adds to a text or cuts off it: a text is packed as it is.
+fn read(file: &[u8]) -> tokenizers::Result<Tokenizer> {
+    let mut rules = Tokenizer::from_bytes(file)?;
+    rules.with_truncation(None)?.with_padding(None);
+    // It only adds tokens at the ends, which are not wanted; what it says may repeat a text any number of times.
+    rules.with_post_processor(None::<PostProcessorWrapper>);
+    let model = settled(rules.get_model().clone());
+    rules.with_model(model);
+    Ok(rules)
+}
+
+/// What the library says of a file or a text. It panics where a file contradicts itself.
+fn caught<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.map_err(|_| "it contradicts itself".to_owned())?.map_err(|error| error.to_string())
+}
+
+/// The model without what it would draw at random.
+fn settled(mut model: ModelWrapper) -> ModelWrapper {
+    match &mut model {
+        ModelWrapper::BPE(model) => model.dropout = None,
+        ModelWrapper::Unigram(model) => (model.alpha, model.nbest_size) = (None, None),
+        ModelWrapper::WordPiece(_) | ModelWrapper::WordLevel(_) => {}
+    }
+    model
+}
+
+/// Cuts a text into pieces of at most `most` bytes: after a line, else before a space, else between characters.
+fn pieces(mut text: &str, most: usize) -> impl Iterator<Item = &str> {
+    core::iter::from_fn(move || {
+        if text.is_empty() {
+            return None;
+        }
+        let (head, rest) = text.split_at(cut(text, most));
+        text = rest;
+        Some(head)
+    })
+}
+
+fn cut(text: &str, most: usize) -> usize {
+    if text.len() <= most {
+        return text.len();
+    }
+    let within = text.floor_char_boundary(most);
+    let line = text[..within].rfind('\n').map(|at| at + 1);
+    line.or_else(|| text[..within].rfind(' ').filter(|at| *at > 0)).unwrap_or(within)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+
+    use muster_replica::exit::Exit;
+
+    use super::*;
+
+    /// Words of a shop, and an end.
+    pub(crate) const WORDS: &str = r#"{
+        "version": "1.0", "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "padding": null,
+        "added_tokens": [{"id": 300, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}],
+        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [300], "tokens": ["</s>"]}}},
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "bread": 1, "and": 2, "butter": 258, ".": 4, "</s>": 300},
+            "unk_token": "[UNK]"}
+    }"#;
+
+    /// Pairs of letters, at random if one let it.
+    const PAIRS: &str = r#"{
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\s+(?!\\S)|\\s*\\S+"},
+            "behavior": "Isolated", "invert": false},
+        "post_processor": null, "decoder": {"type": "Fuse"},
+        "model": {"type": "BPE", "dropout": 0.5, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": {"a": 0, "b": 1, " ": 2, "\n": 3, "ab": 4, "abab": 5}, "merges": ["a b", "ab ab"]}
+    }"#;
+
+    fn tokeniser(directory: &Path, json: &str) -> Outcome<LoadedTokeniser> {
+        let path = directory.join("tokenizer.json");
+        fs::write(&path, json).unwrap();
+        LoadedTokeniser::open(&path)
+    }
+
+    #[test]
+    fn words_become_numbers_and_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let words = tokeniser(directory.path(), WORDS).unwrap();
+        assert_eq!((words.tokens(), words.end), (301, Some(300)));
+        assert_eq!(words.encode("Bread and butter and jam.").unwrap(), [1, 2, 258, 2, 0, 4]);
+        assert_eq!(words.encode("").unwrap(), [0; 0]);
+        assert_eq!(words.decode(&[1, 2, 258, 300, 299]), "bread and butter </s>");
+        let again = tokeniser(directory.path(), WORDS).unwrap();
+        assert_eq!(words.digest(), again.digest());
+        assert_ne!(
+            words.digest(),
+            tokeniser(directory.path(), &WORDS.replace("bread", "toast")).unwrap().digest()
+        );
+    }
+
+    #[test]
+    fn nothing_is_drawn_at_random() {
+        let directory = tempfile::tempdir().unwrap();
+        let pairs = tokeniser(directory.path(), PAIRS).unwrap();
+        assert_eq!((pairs.tokens(), pairs.end), (6, None));
+        let text = "ababab ab\n".repeat(1000);
+        let numbers = [5, 4, 2, 4, 3].repeat(1000);
+        assert_eq!(pairs.encode(&text).unwrap(), numbers);
+        assert_eq!(pairs.decode(&numbers), text);
+    }
+
+    #[test]
+    fn long_text_is_cut_at_lines_and_told_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let words = tokeniser(directory.path(), WORDS).unwrap();
+        let text = "bread and\nbutter ".repeat(3 * BATCH * PIECE / 32);
+        let mut told = 0;
+        let numbers = words.encode_all(&[&text], &mut |bytes| told += bytes).unwrap();
+        assert_eq!(told, text.len() as u64);
+        assert!(numbers == [1, 2, 258].repeat(numbers.len() / 3), "cut in a word");
+    }
+
+    #[test]
+    fn pieces_are_the_text() {
+        let cuts = |text, most| pieces(text, most).collect::<Vec<_>>();
+        assert_eq!(cuts("one\ntwo three", 6), ["one\n", "two", " three"]);
+        assert_eq!(cuts("ääää", 5), ["ää", "ää"]);
+        assert_eq!(cuts(" abc", 2), [" a", "bc"]);
+        assert_eq!(cuts("", 5), [""; 0]);
+    }
+
+    /// [`WORDS`] with another normaliser.
+    fn normalised(normaliser: &str) -> String {
+        WORDS.replace(r#"{"type": "Lowercase"}"#, normaliser)
+    }
+
+    #[test]
+    fn a_hostile_file_is_refused_and_ends_no_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let map =
+            |map: &str| normalised(&format!(r#"{{"type": "Precompiled", "precompiled_charsmap": "{map}"}}"#));
+        let content = "b".repeat(100_000);
+        let replace = normalised(&format!(
+            r#"{{"type": "Replace", "pattern": {{"String": "a"}}, "content": "{content}"}}"#
+        ));
+        // A trie that is longer than the file says 4 GiB; a letter becomes a book.
+        for (json, words) in [(map("/////w=="), "precompiled_charsmap"), (replace, "times as long")] {
+            let said = tokeniser(directory.path(), &json).err().unwrap();
+            assert!(said.message.contains("is not a tokeniser (") && said.message.contains(words), "{said}");
+            assert_eq!(said.exit, Exit::Environment);
+        }
+        // An empty trie, in which the library looks all the same; a length of which it makes no pieces.
+        let fixed = WORDS.replace(r#"{"type": "Whitespace"}"#, r#"{"type": "FixedLength", "length": 0}"#);
+        for json in [map("AAAAAA=="), fixed] {
+            let said =
+                tokeniser(directory.path(), &json).and_then(|rules| rules.encode("bread")).err().unwrap();
+            assert!(said.message.contains("it contradicts itself"), "{said}");
+        }
+        // A decoder that counts past the beginning of a token.
+        let strip = r#""decoder": {"type": "Strip", "content": ".", "start": 0, "stop": 99}"#;
+        let strip = tokeniser(directory.path(), &WORDS.replace(r#""decoder": null"#, strip)).unwrap();
+        assert_eq!(strip.decode(&[4]), "\u{fffd}");
+        // A text is not repeated, whatever the file says of its ends.
+        let once = r#"{"Sequence": {"id": "A", "type_id": 0}}"#;
+        let json = WORDS.replacen(once, &vec![once; 1000].join(","), 1);
+        assert_eq!(tokeniser(directory.path(), &json).unwrap().encode("bread").unwrap(), [1]);
+    }
+
+    #[test]
+    fn wrong_files_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let failure = |json: &str| tokeniser(directory.path(), json).err().unwrap();
+        assert!(failure("{}").message.contains("tokenizer.json: is not a tokeniser"), "{}", failure("{}"));
+        let many = failure(&WORDS.replace("258", "4000000000"));
+        assert!(many.message.contains("knows 4000000001 token numbers"), "{many}");
+        assert_eq!(many.exit, Exit::Environment);
+        // The library numbers it 6, whatever the file says.
+        let added = r#""added_tokens": [{"id": 3, "content": "<jam>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}]"#;
+        let other = failure(&PAIRS.replace(r#""added_tokens": []"#, added));
+        assert!(other.message.contains("another number than it says"), "{other}");
+        let none = LoadedTokeniser::open(&directory.path().join("none.json")).err().unwrap();
+        assert!(none.message.contains("none.json: cannot be read"), "{none}");
+        let folder = LoadedTokeniser::open(directory.path()).err().unwrap();
+        assert!(folder.message.contains("cannot be read (is a directory"), "{folder}");
+        let mute = tokeniser(directory.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
+        let unknown = mute.encode("jam").unwrap_err();
+        assert!(unknown.message.contains("has no tokens for the text"), "{unknown}");
+    }
+}

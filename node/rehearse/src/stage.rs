@@ -1,0 +1,230 @@
+//! A rehearsal from its first byte to its account.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use muster_core::manifest::Profile;
+use muster_organise::create::{CreateOptions, create};
+use muster_organise::pack;
+use muster_replica::Replica;
+use muster_replica::archive::{Archive, ReplayError, Replayed};
+use muster_replica::exit::{Exit, Failure, Outcome};
+use muster_show::progress::ProgressDisplay;
+
+use super::cast::Cast;
+use super::facts::{Facts, Observed, UNREPLAYED};
+use super::interrupt::{Interrupt, PAUSE};
+use super::live::Live;
+use super::rehearsal::Rehearsal;
+use super::sample::sample;
+use super::workspace::Workspace;
+use super::{account, caught, corpus, page};
+
+/// How long the steward may report nothing.
+const STALLED: Duration = Duration::from_secs(240);
+/// How long the steward's last report may come after the first member has ended.
+const LAST_REPORT: Duration = Duration::from_secs(5);
+
+/// A rehearsal that has ended.
+struct Played {
+    facts: Facts,
+    archive: Archive,
+}
+
+/// Rehearses, and says how it went. What people asked for goes to standard output, progress to standard error.
+///
+/// # Errors
+/// [`Failure`], negative when the run did not end as it should.
+pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
+    let interrupt = Interrupt::listen()?;
+    in_workspace(rehearsal, &interrupt, drawn, |workspace, played| tell(rehearsal, workspace, &played, say))?;
+    Ok(Exit::Good)
+}
+
+/// Runs a rehearsal and returns its facts, expected or not.
+///
+/// # Errors
+/// [`Failure`] when there is nothing to tell.
+pub(super) fn play(rehearsal: &Rehearsal, interrupt: &Interrupt, drawn: bool) -> Outcome<Facts> {
+    interrupt.check()?;
+    in_workspace(rehearsal, interrupt, drawn, |_, played| Ok(played.facts))
+}
+
+/// Whether a rehearsal can begin: makes its run, in a folder that is gone afterwards.
+///
+/// # Errors
+/// [`Failure`] of the settings, or of attacks that cannot be played in such a run.
+pub(super) fn check(rehearsal: &Rehearsal) -> Outcome<()> {
+    prepare(rehearsal, &Workspace::make(None)?)
+}
+
+/// Rehearses, and does something with the outcome while everything is there.
+fn in_workspace<T>(
+    rehearsal: &Rehearsal,
+    interrupt: &Interrupt,
+    drawn: bool,
+    then: impl FnOnce(&Workspace, Played) -> Outcome<T>,
+) -> Outcome<T> {
+    let began = Instant::now();
+    let mut workspace = Workspace::make(rehearsal.out.as_deref())?;
+    let outcome = rehearse(rehearsal, &workspace, interrupt, began, drawn);
+    outcome.and_then(|played| then(&workspace, played)).map_err(|mut failure| {
+        // Whoever interrupts it does not want the folder; whoever sees it fail needs the logs.
+        if failure.exit != Exit::Interrupted && workspace.path("logs").exists() {
+            workspace.keep();
+            failure.message += &format!("\nlogs and everything else: {}", workspace.folder().display());
+        }
+        failure
+    })
+}
+
+fn rehearse(
+    rehearsal: &Rehearsal,
+    workspace: &Workspace,
+    interrupt: &Interrupt,
+    began: Instant,
+    drawn: bool,
+) -> Outcome<Played> {
+    let progress = ProgressDisplay::new(drawn);
+    if drawn {
+        progress.round(0, u64::from(rehearsal.rounds), "setting up");
+    }
+    progress.line("packing the text");
+    prepare(rehearsal, workspace)?;
+    let mut cast = Cast::start(rehearsal, workspace, interrupt)?;
+    progress.line(&format!(
+        "a steward and {} members are started, each a process of its own",
+        cast.players.len()
+    ));
+    if rehearsal.web.is_some() {
+        progress.line(&cast.page(interrupt)?);
+    }
+    let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
+    // Before the replay: every process has written what it has to say by then.
+    cast.dismiss(interrupt)?;
+    let ran = began.elapsed();
+    progress.line("replaying the archive");
+    let archive = Archive::open(&workspace.path("run")).map_err(opened)?;
+    let replayed = replay(&archive, &progress, interrupt)?;
+    progress.finish();
+    let seconds = began.elapsed().as_secs_f64();
+    let observed = Observed { live, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
+    let facts = Facts::gather(&archive, replayed, observed, rehearsal)?;
+    facts.save(&workspace.path("report.json"))?;
+    page::write(&facts, &archive, workspace.folder(), rehearsal.drill)?;
+    Ok(Played { facts, archive })
+}
+
+/// Says how it went.
+fn tell(
+    rehearsal: &Rehearsal,
+    workspace: &Workspace,
+    Played { facts, archive }: &Played,
+    say: &mut dyn FnMut(&str),
+) -> Outcome<()> {
+    say(&account::table(facts));
+    if rehearsal.drill {
+        say(&caught::table(facts));
+        caught::check(facts)?;
+        say(&caught::conclusion(facts));
+        return Ok(());
+    }
+    say(&sample(rehearsal, &workspace.path("run"), archive)?);
+    account::check(facts, rehearsal.learning)?;
+    say(&account::conclusion(facts));
+    Ok(())
+}
+
+/// Packs the text and creates the run, which must be one that the attacks can be played in.
+fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
+    let data = workspace.path("corpus");
+    let router = rehearsal.router()?;
+    if rehearsal.text.is_empty() {
+        corpus::pack(&data, router)?;
+    } else {
+        let text = pack::PackOptions {
+            text: rehearsal.text.clone(),
+            held_out: Vec::new(),
+            column: None,
+            tokeniser: None,
+            router,
+            out: data.clone(),
+        };
+        pack::pack(&text, &mut |_, _| ())?;
+    }
+    let config = workspace.path("run.toml");
+    fs::write(&config, rehearsal.run_toml()?).map_err(|error| {
+        Failure::environment(format!("{}: cannot be written ({error})", config.display()))
+    })?;
+    let out = workspace.path("run");
+    let options = CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out };
+    let manifest = create(&options)?.manifest;
+    let unsuited = rehearsal.attackers.iter().find_map(|attack| attack.suits(&manifest).err());
+    unsuited.map_or(Ok(()), |misuse| Err(Failure::usage(misuse.to_string())))
+}
+
+/// Follows the steward's reports to the end of the run.
+fn watch(
+    cast: &mut Cast,
+    workspace: &Workspace,
+    interrupt: &Interrupt,
+    drawn: bool,
+    progress: &ProgressDisplay,
+) -> Outcome<Live> {
+    let mut live = Live::new(&workspace.path("run"), drawn);
+    let (mut heard, mut ended) = (Instant::now(), None);
+    while !live.closed {
+        interrupt.check()?;
+        if live.read(&cast.players, progress)? {
+            heard = Instant::now();
+            continue;
+        }
+        // Members may read that the run is over, and end, before the steward has written its last report.
+        if let Err(failure) = cast.check()
+            && ended.get_or_insert_with(Instant::now).elapsed() > LAST_REPORT
+        {
+            return Err(failure);
+        }
+        if heard.elapsed() > STALLED {
+            return Err(cast.stalled());
+        }
+        sleep(PAUSE);
+    }
+    Ok(live)
+}
+
+/// Replays the archive, or says what a replay stops at: in a drill, an attack may have escaped.
+fn replay(
+    archive: &Archive,
+    progress: &ProgressDisplay,
+    interrupt: &Interrupt,
+) -> Outcome<Result<Replayed, String>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    let manifest = &archive.manifest;
+    if manifest.profile != Profile::Exact {
+        return Ok(Err(UNREPLAYED.to_owned()));
+    }
+    let replica = Replica::genesis(manifest.clone(), archive.dataset.clone(), threads, None)?;
+    let rounds = u64::from(manifest.training.rounds);
+    let replayed = archive.replay(replica, &mut |round| {
+        let done = u64::from(round.0) + 1;
+        if done == rounds || done.is_multiple_of(10) {
+            progress.round(done, rounds, "replayed");
+        }
+    });
+    interrupt.check()?;
+    match replayed {
+        Ok(replayed) => Ok(Ok(replayed)),
+        Err(ReplayError::Wrong(what)) => Ok(Err(what)),
+        Err(error) => Err(opened(error)),
+    }
+}
+
+fn opened(error: ReplayError) -> Failure {
+    match error {
+        ReplayError::Arithmetic(misuse) => misuse.into(),
+        ReplayError::Store(error) => error.into(),
+        ReplayError::Wrong(what) => Failure { exit: Exit::Negative, message: what },
+    }
+}

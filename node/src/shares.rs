@@ -1,9 +1,0 @@
-//! Shares: what several members want of one process is divided among them, and is not given to whoever comes first.
-//!
-//! [`Turns`] is the order, [`Places`] are what is given: a few at a time, one for each member.
-
-mod places;
-mod turns;
-
-pub(crate) use places::Places;
-pub(crate) use turns::{Rank, Turns};
