@@ -28,6 +28,7 @@ pub mod process;
 mod replica;
 mod results;
 mod stopwatch;
+mod values;
 mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger};
@@ -47,4 +48,5 @@ pub use peers::{CommittedContribution, Contact, PeerError, Peers, contact, group
 pub use replica::{HELD_OUT_WINDOWS, Keeps, Replica, measure_held_out};
 pub use results::{Results, WantedValues};
 pub use stopwatch::{Phase, Stopwatch};
+pub use values::BlockValues;
 pub use witness::{Brought, Contributions, Exhibited};

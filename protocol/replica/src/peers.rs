@@ -21,6 +21,7 @@ use muster_net::pool::Pool;
 use tokio::time::timeout;
 
 use crate::dialling::Dialling;
+use crate::values::BlockValues;
 
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -197,14 +198,13 @@ impl Peers {
         round: Round,
         blocks: &[Block],
         digest: &Digest,
-    ) -> Result<Vec<Vec<f32>>, PeerError> {
+    ) -> Result<Vec<BlockValues>, PeerError> {
         let ask = |contact: &Contact| {
             let contact = contact.clone();
             async move {
-                let values = self.values_from(&contact, layout, round, blocks).await?;
-                let whole = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
+                let (values, of_them) = self.values_from(&contact, layout, round, blocks).await?;
                 // The digest was signed: whoever sends other values is passed over, and the next one asked (ROUND-7).
-                let right = whole.finish() == *digest;
+                let right = of_them == *digest;
                 right.then_some(values).ok_or(PeerError::Reject(Reject::BadProof("the values of a part")))
             }
         };
@@ -217,13 +217,13 @@ impl Peers {
         layout: &Layout,
         round: Round,
         blocks: &[Block],
-    ) -> Result<Vec<Vec<f32>>, PeerError> {
+    ) -> Result<(Vec<BlockValues>, Digest), PeerError> {
         let groups = groups(layout, blocks);
         let request = |number: usize| {
             let blocks = bounded(groups.get(number)?).ok()?;
             Some(Request::ResultBlocks(BlockQuery { round, blocks }))
         };
-        let mut values = Vec::with_capacity(blocks.len());
+        let (mut values, mut whole) = (Vec::with_capacity(blocks.len()), PartDigest::default());
         let mut asked = groups.iter();
         let mut take = |response| {
             let (Response::Bytes(bytes), Some(group)) = (response, asked.next()) else {
@@ -233,14 +233,15 @@ impl Peers {
             for block in group {
                 // AGG-24. From the layout: the sender says nothing of how many values there are.
                 let length = layout.block(*block).map_or(0, |range| range.range.len());
-                let (own, after) = ResultGrid::of(layout, *block).unpack(rest, length)?;
-                values.push(own);
+                let (packed, reals, after) = BlockValues::read(ResultGrid::of(layout, *block), rest, length)?;
+                whole = std::mem::take(&mut whole).block(&reals);
+                values.push(packed);
                 rest = after;
             }
             Ok(true)
         };
         call_each(&self.pool, &self.dialling, &self.current(contact), &request, &mut take).await?;
-        Ok(values)
+        Ok((values, whole.finish()))
     }
 
     /// Blocks of a member's contribution, each proved against its committed root, from the first contact that has

@@ -65,6 +65,8 @@ impl Replica {
     ) -> Result<Self, Misuse> {
         let mut arithmetic = Exact::new(threads, path)?;
         let state = initial(&manifest, &dataset, &mut arithmetic)?;
+        // Its buffers are as large as the model three times, and steps need none of them.
+        let arithmetic = Exact::new(threads, path)?;
         Ok(Self::assemble(manifest, dataset, arithmetic, HeldState::whole(state), Round(0)))
     }
 

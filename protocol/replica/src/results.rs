@@ -16,6 +16,7 @@ use muster_store::home::Home;
 use tokio::sync::watch;
 
 use crate::peers::{Contact, PeerError, Peers, bulk, contact};
+use crate::values::BlockValues;
 
 /// Rounds kept for members that are a little behind.
 pub(crate) const ROUNDS: usize = 6;
@@ -33,15 +34,9 @@ type Held = BTreeMap<Round, BTreeMap<Block, Vec<Version>>>;
 struct Version {
     /// That of its part.
     digest: Digest,
-    values: Arc<Values>,
+    values: Arc<BlockValues>,
     /// Whether they were reduced here: whoever asks for a block means these.
     own: bool,
-}
-
-/// Values; those that were reduced here with the bytes as which they travel, for which every member asks.
-struct Values {
-    values: Arc<Vec<f32>>,
-    packed: Option<Vec<u8>>,
 }
 
 /// The values of a result, and who may have them.
@@ -101,21 +96,23 @@ impl Results {
     /// Keeps the values of a part with this digest, in order of its blocks. The oldest round goes when there are too
     /// many.
     pub fn put(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>) {
-        self.keep(round, blocks, digest, values, false);
+        self.keep(round, blocks, digest, self.packed(blocks, values), false);
     }
 
     /// The same for values that were reduced here: queries are answered by these, whatever another aggregator says.
     pub fn put_own(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>) {
-        self.keep(round, blocks, digest, values, true);
+        self.keep(round, blocks, digest, self.packed(blocks, values), true);
     }
 
-    fn keep(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>, own: bool) {
-        let packed = |(block, values): (&Block, Vec<f32>)| Values {
-            packed: own.then(|| ResultGrid::of(&self.layout, *block).pack(&values)).flatten(),
-            values: Arc::new(values),
-        };
-        // Before others wait for the lock.
-        let values: Vec<Values> = blocks.iter().zip(values).map(packed).collect();
+    fn grid(&self, block: Block) -> ResultGrid {
+        ResultGrid::of(&self.layout, block)
+    }
+
+    fn packed(&self, blocks: &[Block], values: Vec<Vec<f32>>) -> Vec<BlockValues> {
+        blocks.iter().zip(values).map(|(block, values)| BlockValues::of(self.grid(*block), values)).collect()
+    }
+
+    fn keep(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<BlockValues>, own: bool) {
         let mut rounds = self.lock();
         let held = rounds.entry(round).or_default();
         for (block, values) in blocks.iter().zip(values) {
@@ -151,7 +148,7 @@ impl Results {
             biased;
             () = self.wait(*round, blocks, digest) => {}
             values = peers.values(holders, &self.layout, *round, blocks, digest) => {
-                self.put(*round, blocks, digest, values?);
+                self.keep(*round, blocks, digest, values?, false);
             }
         }
         Ok(())
@@ -159,7 +156,7 @@ impl Results {
 
     /// Whether all blocks of the part with this digest are there.
     pub fn has(&self, round: Round, blocks: &[Block], digest: &Digest) -> bool {
-        blocks.iter().all(|block| self.block(round, *block, digest).is_some())
+        blocks.iter().all(|block| self.held(round, *block, digest).is_some())
     }
 
     /// Waits until they are there, without a bound of its own: whoever calls it sets one.
@@ -173,13 +170,19 @@ impl Results {
     }
 
     /// The values of one block of the part with this digest.
-    pub fn block(&self, round: Round, block: Block, digest: &Digest) -> Option<Arc<Vec<f32>>> {
-        let rounds = self.lock();
-        let mut versions = rounds.get(&round)?.get(&block)?.iter();
-        versions.find(|held| held.digest == *digest).map(|held| held.values.values.clone())
+    pub fn block(&self, round: Round, block: Block, digest: &Digest) -> Option<Vec<f32>> {
+        // The lock is free again before they are unpacked.
+        let held = self.held(round, block, digest);
+        held.map(|values| values.reals(self.grid(block)))
     }
 
-    fn shown(&self, round: Round, block: Block) -> Option<Arc<Values>> {
+    fn held(&self, round: Round, block: Block, digest: &Digest) -> Option<Arc<BlockValues>> {
+        let rounds = self.lock();
+        let mut versions = rounds.get(&round)?.get(&block)?.iter();
+        versions.find(|held| held.digest == *digest).map(|held| held.values.clone())
+    }
+
+    fn shown(&self, round: Round, block: Block) -> Option<Arc<BlockValues>> {
         let rounds = self.lock();
         let versions = rounds.get(&round)?.get(&block)?;
         let own = versions.iter().rev().find(|held| held.own);
@@ -196,14 +199,9 @@ impl Results {
     pub fn answer(&self, query: &BlockQuery) -> Option<Response> {
         let mut bytes = Vec::new();
         for block in &query.blocks {
-            let grid = ResultGrid::of(&self.layout, *block);
-            // Values off the grid are those of a liar, who cannot show them.
             match self.shown(query.round, *block) {
-                Some(held) => match &held.packed {
-                    Some(packed) => bytes.extend(packed),
-                    None => bytes.extend(grid.pack(&held.values)?),
-                },
-                None => bytes.extend(grid.pack(&reals(&self.on_disk(query.round, *block)?))?),
+                Some(held) => bytes.extend(held.bytes()?),
+                None => bytes.extend(self.grid(*block).pack(&reals(&self.on_disk(query.round, *block)?))?),
             }
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;
@@ -284,6 +282,7 @@ mod tests {
         // An aggregator shows what it has signed, whatever it has fetched of the other one since.
         results.put_own(Round(3), &[block], &second, vec![vec![2.0; length]]);
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
-        assert_eq!(results.shown(Round(3), block).unwrap().values[0], 2.0);
+        let shown = results.shown(Round(3), block).unwrap();
+        assert_eq!(shown.reals(results.grid(block))[0], 2.0);
     }
 }
