@@ -118,6 +118,7 @@ mod tests {
             deadline: Instant::now() + Duration::from_secs(600),
             stop: Arc::default(),
             spares: Spares::default(),
+            scratch: None,
         }
     }
 

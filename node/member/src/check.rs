@@ -70,7 +70,7 @@ async fn look(
 ) -> Option<Found> {
     let looked = tokio::task::spawn_blocking(move || {
         let Contribution { commit, q, .. } = &*contribution;
-        let shown = |_, block, digest: &_| shared.results.block(check.round, block, digest);
+        let shown = |_, block, digest: &_| shared.results.block(check.round, block, digest).map(Arc::new);
         let look = || check.objections(&ledger, commit, q, shown);
         let objections = shared.stopwatch.time(Phase::Aggregation, look);
         (check, objections)

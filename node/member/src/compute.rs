@@ -1,5 +1,7 @@
 //! Computes leaves and sums them into a contribution.
 
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,6 +19,8 @@ use muster_core::sketch::Probe;
 use muster_core::state::{Arithmetic, LeafTask, State};
 use muster_replica::leaf_windows;
 use muster_store::dataset::Dataset;
+
+use super::leaves::{Leaves, PackedLeaves};
 
 /// The grid integers of a leaf, and its fixed-point loss.
 pub type LeafSum = (Vec<i32>, i64);
@@ -94,6 +98,8 @@ pub struct Assignment {
     pub stop: Arc<AtomicBool>,
     /// Where vectors come from.
     pub spares: Spares,
+    /// A folder for leaves that are too large for memory; without one they are not kept.
+    pub scratch: Option<Arc<Path>>,
 }
 
 impl Assignment {
@@ -102,7 +108,8 @@ impl Assignment {
         self.sum_within(arithmetic, usize::MAX)
     }
 
-    /// As [`Self::sum`]; the leaves are kept only if all of them take at most `room` bytes.
+    /// As [`Self::sum`]. The leaves are in memory only if all of them take at most `room` bytes; else they are packed, and one
+    /// alone is the sum itself.
     pub fn sum_within(&self, arithmetic: &mut dyn Arithmetic, room: usize) -> Summed {
         self.sum_with(arithmetic, room, None)
     }
@@ -118,7 +125,9 @@ impl Assignment {
         let in_time = |position: u32| position == 0 || !stopped();
         let bytes = (Layout::of_run(&self.manifest).planes() * self.state.parameters.len() * 4)
             .saturating_mul(self.quota as usize);
+        let keep = bytes <= room;
         let mut summed = Summed { trace, ..Summed::default() };
+        let mut packed = if keep || self.quota == 1 { None } else { self.packed() };
         let threads = arithmetic.threads();
         self.leaves(arithmetic, &in_time, &mut |leaf| {
             if let Some(trace) = &mut summed.trace {
@@ -126,9 +135,21 @@ impl Assignment {
                 // what stays in memory longest: the sum and the kept leaves.
                 trace.see(threads, &leaf);
             }
-            summed.add(threads, leaf, bytes <= room, &self.spares);
+            let written = packed.as_mut().map(|packed| packed.add(threads, &leaf.0, leaf.1));
+            if let Some(Err(error)) = written {
+                not_kept(self.round, &error);
+                packed = None;
+            }
+            summed.add(threads, leaf, keep, &self.spares);
         });
+        summed.packed = packed;
         summed
+    }
+
+    /// Where leaves go that memory has no room for.
+    fn packed(&self) -> Option<PackedLeaves> {
+        let packed = PackedLeaves::within(self.scratch.as_ref()?);
+        packed.inspect_err(|error| not_kept(self.round, error)).ok()
     }
 
     /// Computes the quota's leaves in order, up to the first for which `begin` is false. `take` gets each leaf while the
@@ -181,6 +202,12 @@ impl Assignment {
     }
 }
 
+fn not_kept(round: Round, error: &io::Error) {
+    tracing::warn!(
+        "round {round}: leaves are not kept, and computed again if an audit asks for them: {error}"
+    );
+}
+
 /// The text that a leaf is computed on.
 pub type LeafText<'a> = dyn Fn(Leaf) -> Vec<Vec<u32>> + Sync + 'a;
 
@@ -206,8 +233,10 @@ pub struct Summed {
     pub loss: i64,
     /// Number of leaves in the sum.
     pub count: u32,
-    /// Each leaf with its loss, in order; none where they were not kept.
+    /// Each leaf with its loss, in order; none where they are not in memory.
     pub leaves: Vec<LeafSum>,
+    /// All leaves, packed, where they are not in memory.
+    pub packed: Option<PackedLeaves>,
     /// The fingerprints of its leaves, if they were taken.
     pub trace: Option<Trace>,
 }
@@ -253,9 +282,17 @@ impl Summed {
         summed
     }
 
-    /// The leaves, if all `count` of them were kept.
-    pub fn kept(leaves: Vec<LeafSum>, count: u32) -> Option<Vec<LeafSum>> {
-        (leaves.len() == count as usize).then_some(leaves)
+    /// The leaves, if all of them were kept. What the arithmetic gave is taken out of this.
+    pub fn take_leaves(&mut self) -> Option<Leaves> {
+        let (leaves, packed) = (std::mem::take(&mut self.leaves), self.packed.take());
+        let all = |count: usize| count == self.count as usize;
+        if all(leaves.len()) {
+            return Some(Leaves::Memory(leaves));
+        }
+        match packed.filter(|packed| all(packed.count())) {
+            Some(packed) => Some(Leaves::Packed(packed)),
+            None => (self.count == 1).then_some(Leaves::Sum),
+        }
     }
 
     /// Adds a leaf on `threads` threads, and either keeps it or returns its vector to the spares.
@@ -317,7 +354,7 @@ mod tests {
             leaves.iter().for_each(|leaf| summed.add(2, leaf.clone(), keep, &spares));
             assert_eq!((&summed.q, summed.loss, summed.count), (&right, 15, 5));
             assert_eq!(summed.leaves, if keep { leaves.clone() } else { Vec::new() });
-            assert_eq!(Summed::kept(summed.leaves, summed.count).is_some(), keep);
+            assert_eq!(summed.take_leaves().is_some(), keep);
             assert_eq!(
                 spares.take().len(),
                 if keep { 0 } else { 1000 },

@@ -9,6 +9,7 @@ mod conduct;
 pub mod doctor;
 mod exchange;
 pub mod leave;
+mod leaves;
 mod own;
 mod pieces;
 mod report;

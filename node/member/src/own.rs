@@ -1,6 +1,7 @@
 //! The member's own contributions: kept to deliver, to serve, and to answer audits.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use muster_core::contribution::Commitment;
@@ -12,10 +13,14 @@ use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 
 use super::ahead::Ahead;
-use super::compute::{LeafSum, Spares};
+use super::compute::Spares;
+use super::leaves::Leaves;
 
-/// Bytes of leaves that are kept for audits; older ones are recomputed when asked for.
-pub(super) const LEAF_BYTES: usize = 256 << 20;
+/// Contributions that stay in memory although all of them is on the disk: while a round is computed the one before is audited.
+const NEWEST: usize = 2;
+/// Bytes of leaves in memory, of one contribution and of all: beyond them leaves are packed in files, and older ones are
+/// dropped, to be computed again if an audit asks for them.
+pub(super) const LEAF_BYTES: usize = 64 << 20;
 
 /// A contribution.
 pub struct Contribution {
@@ -27,15 +32,24 @@ pub struct Contribution {
     pub tree: Commitment,
     /// The state that it was computed on, while it is kept.
     pub state: Option<Arc<State>>,
-    /// Each leaf with its loss, while there is room.
-    pub leaves: Mutex<Option<Vec<LeafSum>>>,
+    /// Its leaves, while an audit may need them and there is room.
+    pub leaves: Mutex<Option<Leaves>>,
+    /// Whether its table is on the disk (AUDIT-2), which leaves no use for leaves and state.
+    pub tabulated: AtomicBool,
 }
 
 impl Contribution {
-    /// Drops its leaves; they are recomputed when an audit asks for them.
+    /// Its table is on the disk.
+    pub fn tabulated(&self, spares: &Spares) {
+        self.tabulated.store(true, Ordering::Relaxed);
+        self.drop_leaves(spares);
+    }
+
+    /// Drops its leaves; they are computed again if an audit asks for them.
     fn drop_leaves(&self, spares: &Spares) {
-        let leaves = lock(&self.leaves).take();
-        leaves.into_iter().flatten().for_each(|(leaf, _)| spares.put(leaf));
+        if let Some(leaves) = lock(&self.leaves).take() {
+            leaves.spare(spares);
+        }
     }
 
     /// What can be kept of it if `said` was committed to before a crash. Leaves of another device, or of another number of
@@ -65,12 +79,11 @@ pub struct Own {
 }
 
 impl Own {
-    /// Keeps this many rounds.
+    /// Keeps this many rounds, of those whose table is on the disk the newest alone.
     pub fn new(keep: usize) -> Self {
-        // Two at least: while a round is computed the one before is audited.
         Self {
             rounds: Mutex::default(),
-            keep: keep.max(2),
+            keep: keep.max(NEWEST),
             spares: Spares::default(),
             ahead: Ahead::default(),
         }
@@ -96,8 +109,13 @@ impl Own {
         let contribution = Arc::new(contribution);
         let mut rounds = lock(&self.rounds);
         rounds.insert(contribution.commit.round, contribution.clone());
-        while rounds.len() > self.keep {
-            let Some((_, old)) = rounds.pop_first() else { break };
+        let newest: Vec<Round> = rounds.keys().rev().take(NEWEST).copied().collect();
+        let excess = rounds.len().saturating_sub(self.keep);
+        let of_no_use = rounds.iter().enumerate().filter(|(index, (round, held))| {
+            *index < excess || held.tabulated.load(Ordering::Relaxed) && !newest.contains(round)
+        });
+        let of_no_use: Vec<Round> = of_no_use.map(|(_, (round, _))| *round).collect();
+        for old in of_no_use.iter().filter_map(|round| rounds.remove(round)) {
             old.drop_leaves(&self.spares);
             if let Some(old) = Arc::into_inner(old) {
                 self.spares.put(old.q);
@@ -106,7 +124,7 @@ impl Own {
         let mut room = LEAF_BYTES;
         // The newest first: audits ask for those.
         for held in rounds.values().rev() {
-            let bytes = held.q.len() * 4 * held.commit.leaves as usize;
+            let bytes = lock(&held.leaves).as_ref().map_or(0, Leaves::memory);
             match room.checked_sub(bytes) {
                 Some(left) => room = left,
                 None => held.drop_leaves(&self.spares),

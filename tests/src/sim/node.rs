@@ -372,6 +372,7 @@ impl Sim {
             deadline: Instant::now() + Duration::from_secs(3600),
             stop: Arc::default(),
             spares: Spares::default(),
+            scratch: None,
         };
         let conduct = self.nodes[number].player.conduct.clone();
         let summed = conduct.contribute(&work, &mut self.arithmetic);

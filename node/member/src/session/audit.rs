@@ -19,26 +19,29 @@ use muster_store::home::Home;
 use super::commit::written;
 use super::dawdle::dawdle;
 use super::driver::NodeDriver;
-use crate::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+use crate::compute::{Assignment, LeafSum, Spares, Summed};
 use crate::conduct::{AuditedContribution, Delay};
+use crate::leaves::Leaves;
 use crate::own::Contribution;
 
 impl NodeDriver {
-    /// AUDIT-2: writes down the table of a round that was just frozen. It does nothing if the leaves took too much memory to
-    /// be kept: then an audit needs the state again (N9).
+    /// AUDIT-2: writes down the table of a round that was just frozen, for which its leaves were kept. It does nothing if they
+    /// could not be kept: then an audit needs the state again (N9).
     pub(super) fn tabulate(&self, round: Round) {
         let frozen = self.machine.ledger().round(round).and_then(RoundView::freeze_digest);
         let (Some(freeze), Some(held)) = (frozen, self.shared.own.round(round)) else { return };
         let (home, failed, me) = (self.home.clone(), self.failed.clone(), self.me());
-        let threads = self.options.machine.threads;
+        let (threads, shared) = (self.options.machine.threads, self.shared.clone());
         tokio::task::spawn_blocking(move || {
-            let made = match &*lock(&held.leaves) {
-                Some(leaves) => rows_of(&Probe::exact(&freeze), leaves, threads),
-                None => None,
-            };
-            let kept = made.map_or(Ok(()), |rows| home.save_rows(round, &me, &freeze, &rows));
-            // One failure that was told before is enough.
-            kept.unwrap_or_else(|error| drop(failed.try_send(error)));
+            let probe = Probe::exact(&freeze);
+            let Some(rows) = made_of_leaves(&held, &probe, threads) else { return };
+            match home.save_rows(round, &me, &freeze, &rows) {
+                Ok(()) if adds_up(&held, &probe, &rows) => held.tabulated(shared.own.spares()),
+                // An attack's table, for which it may want its leaves.
+                Ok(()) => {}
+                // One failure that was told before is enough.
+                Err(error) => drop(failed.try_send(error)),
+            }
         });
     }
 
@@ -97,7 +100,22 @@ fn tabulated(
     held: &Contribution,
 ) -> Option<Rows> {
     let rows = home.load_rows(held.commit.round, me, freeze).ok()??;
-    (probe.sum(&rows) == (probe.sketch(&held.q), held.commit.loss)).then_some(rows)
+    adds_up(held, probe, &rows).then_some(rows)
+}
+
+fn adds_up(held: &Contribution, probe: &Probe, rows: &Rows) -> bool {
+    probe.sum(rows) == (probe.sketch(&held.q), held.commit.loss)
+}
+
+/// The rows of kept leaves. A file that no longer has what was written counts as leaves that were not kept.
+fn made_of_leaves(held: &Contribution, probe: &Probe, threads: usize) -> Option<Rows> {
+    let leaves = lock(&held.leaves);
+    let rows = leaves.as_ref()?.rows(probe, &held.q, held.commit.loss, threads);
+    let told =
+        |error: &std::io::Error| tracing::warn!("round {}: leaves on disk: {error}", held.commit.round);
+    let rows = rows.inspect_err(told).ok()??;
+    // What memory holds was looked at before the commitment (COMMIT-7), and an attack's need not add up.
+    (!matches!(*leaves, Some(Leaves::Packed(_))) || adds_up(held, probe, &rows)).then_some(rows)
 }
 
 /// The rows of a contribution's table, made from its kept leaves, or else from leaves that `again` recomputes. `again`
@@ -108,8 +126,8 @@ pub(super) fn rows(
     threads: usize,
     again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
 ) -> Option<Rows> {
-    if let Some(leaves) = &*lock(&held.leaves) {
-        return rows_of(probe, leaves, threads);
+    if let Some(rows) = made_of_leaves(held, probe, threads) {
+        return Some(rows);
     }
     let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
     let mut take = |leaf: LeafSum| {
@@ -162,6 +180,7 @@ fn recompute(
         deadline: Instant::now(),
         stop: Arc::default(),
         spares: Spares::default(),
+        scratch: None,
     };
     // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.
     let mut arithmetic = lock(arithmetic);

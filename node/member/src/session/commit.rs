@@ -1,5 +1,6 @@
 //! Computing a contribution and committing to it, so that a crash never makes a member contradict itself.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -44,8 +45,7 @@ impl NodeDriver {
         // After a Rewind or a move it may be of another row.
         let state = self.state_at(&held.commit.state);
         held.state = state.filter(|state| state.held().eq(held.commit.shards(ledger.layout())));
-        self.shared.own.put(held);
-        self.shared.own.round(round)
+        Some(self.shared.own.put(held))
     }
 
     /// ROUND-29: computes a contribution to a round that is not there yet.
@@ -84,6 +84,7 @@ impl NodeDriver {
             deadline: Instant::now() + patience,
             stop: Arc::default(),
             spares: self.shared.own.spares().clone(),
+            scratch: Some(self.home.path().into()),
         })
     }
 
@@ -136,7 +137,8 @@ pub(super) fn written(
     let kept = home.load_contribution(round, me).ok()?;
     let q = reassemble(ledger, &commit.root, &kept)?;
     let tree = Commitment::new(ledger.layout(), &q);
-    Some(Contribution { commit, q, tree, state: None, leaves: Mutex::new(None) })
+    let (leaves, tabulated) = Default::default();
+    Some(Contribution { commit, q, tree, state: None, leaves, tabulated })
 }
 
 fn bad(reject: Reject) -> JoinError {
@@ -180,13 +182,15 @@ impl Committing {
             work.deadline += Duration::from_secs(3600);
         }
         self.shared.own.ahead().begin(&work);
-        let (Summed { q, loss, count, leaves, trace }, threads) = {
+        let (mut summed, threads) = {
             // Whatever is computed ahead has the arithmetic until it is done.
             let mut arithmetic = lock(&self.arithmetic);
             let ahead = self.shared.own.ahead().take(&work);
             let summed = ahead.unwrap_or_else(|| self.contribute(&work, &mut **arithmetic));
             (summed, arithmetic.threads())
         };
+        let leaves = Mutex::new(summed.take_leaves());
+        let Summed { q, loss, count, trace, .. } = summed;
         let workers = Workers::new(threads);
         let layout = self.ledger.layout();
         let tree = self.shared.stopwatch.time(Phase::Hashing, || {
@@ -210,8 +214,14 @@ impl Committing {
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
         let signed = self.shared.stopwatch.time(Phase::Signing, sign);
-        let leaves = Mutex::new(Summed::kept(leaves, count));
-        let computed = Contribution { commit, q, tree, state: Some(work.state), leaves };
+        let computed = Contribution {
+            commit,
+            q,
+            tree,
+            state: Some(work.state),
+            leaves,
+            tabulated: AtomicBool::default(),
+        };
         let (signed, kept) = pledge(&self.journal, run, signed, computed)?;
         match kept {
             Some(contribution) => self.keep(work.round, self.shared.own.put(contribution)),
@@ -269,6 +279,7 @@ mod tests {
     use muster_organise::config::Settings;
 
     use super::*;
+    use crate::leaves::Leaves;
     use crate::session::audit::rows;
 
     /// What one computed: a leaf of this value in each place and of this loss.
@@ -288,8 +299,8 @@ mod tests {
             loss,
             root: tree.root(),
         };
-        let leaves = Mutex::new(Some(vec![(q.clone(), loss)]));
-        Contribution { commit, q, tree, state: None, leaves }
+        let leaves = Mutex::new(Some(Leaves::Memory(vec![(q.clone(), loss)])));
+        Contribution { commit, q, tree, state: None, leaves, tabulated: AtomicBool::default() }
     }
 
     #[test]
@@ -304,7 +315,7 @@ mod tests {
         };
         let probe = Probe::exact(&Digest::default());
         let sealed = |held: &Contribution, again: Contribution| {
-            let again = again.leaves.into_inner().unwrap().unwrap();
+            let Some(Leaves::Memory(again)) = again.leaves.into_inner().unwrap() else { return false };
             rows(held, &probe, 1, |take| again.into_iter().map(take).count() > 0).is_some()
         };
         let (said, kept) = pledged(computed(5, 70));

@@ -124,6 +124,7 @@ fn work_on(kind: Kind, round: u32) -> Assignment {
         deadline: Instant::now() + Duration::from_secs(600),
         stop: Arc::default(),
         spares: Spares::default(),
+        scratch: None,
     }
 }
 
