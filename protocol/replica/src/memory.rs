@@ -65,7 +65,7 @@ impl Need {
 /// results, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let all = manifest.model.all_parameters();
-    holding(manifest, threads, all, vectors(all, rounds(manifest, ROUNDS)))
+    holding(manifest, threads, all, packed(all, rounds(manifest, ROUNDS)))
 }
 
 /// What a steward takes: of several rows one is in memory, and of results those of two rounds.
@@ -81,7 +81,7 @@ pub fn replaying(manifest: &Manifest, threads: usize) -> Need {
 fn paging(manifest: &Manifest, threads: usize, aggregates: usize) -> Need {
     let all = manifest.model.all_parameters();
     let need =
-        holding(manifest, threads, manifest.model.parameters(), vectors(all, rounds(manifest, aggregates)));
+        holding(manifest, threads, manifest.model.parameters(), packed(all, rounds(manifest, aggregates)));
     // Rows that are drawn separately are made in memory, before they go to the disk.
     let drawn = if manifest.model.rows_after(0) > 1 { vectors(all, 4) } else { 0 };
     Need { model: need.model.max(drawn), ..need }
@@ -119,9 +119,11 @@ fn text(manifest: &Manifest) -> u64 {
 pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let Manifest { training, retention, .. } = manifest;
     let kept = retention.states.min(retention.contributions).min(training.rounds);
+    // AUDIT-2: of those whose tables are written down two stay in memory.
+    let kept = if manifest.profile.has_one_table() { kept.min(2) } else { kept };
     // A node holds the trunk and one row.
     let path = manifest.model.parameters();
-    let results = vectors(path, rounds(manifest, ROUNDS));
+    let results = packed(path, rounds(manifest, ROUNDS));
     let need = holding(manifest, machine.threads, path, results);
     let planes = Layout::of_run(manifest).planes() as u64;
     // Of local updates: the state after the steps, how far it has moved, and the integers of the last segment's end.
@@ -140,6 +142,11 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
 /// Bytes of `count` vectors of so many parameters.
 fn vectors(parameters: u64, count: u64) -> u64 {
     parameters.saturating_mul(4).saturating_mul(count)
+}
+
+/// Bytes of `count` vectors of so many values as they travel (AGG-24).
+fn packed(parameters: u64, count: u64) -> u64 {
+    parameters.saturating_mul(count)
 }
 
 /// Refuses what this machine cannot give.
