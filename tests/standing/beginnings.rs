@@ -1,14 +1,17 @@
 //! When the conductor begins rounds, and when it holds them back.
 
 use muster_core::codec::{List, Text};
+use muster_core::ids::Round;
 use muster_core::ledger::Stage;
 use muster_core::manifest::Admission;
 use muster_core::messages::enrol::{Return, Role};
-use muster_core::messages::record::Body;
+use muster_core::messages::record::{Body, Idle};
 use muster_core::messages::round::Echo;
 use muster_core::round::{Awaited, Conductor, Output};
 
-use crate::chain::{Chain, STEWARD, VERIFIERS, commits, four, id, on_probation, person, roots};
+use crate::chain::{
+    Chain, ORGANISER, STEWARD, VERIFIERS, commits, four, id, invitation, on_probation, person, roots,
+};
 
 #[test]
 fn ledger_6_the_first_one_back_has_no_round_for_itself() {
@@ -84,6 +87,42 @@ fn round_26_a_pause_grows_and_ends_when_somebody_comes_or_moves() {
         run.round();
     }
     assert_eq!(run.round(), 3_600_000);
+}
+
+#[test]
+fn round_26_a_pause_ends_with_a_newcomer_and_after_a_time_in_which_nobody_was_heard() {
+    let chain = Chain::new(Admission::closed(2, 0, 64));
+    let inviting = invitation(ORGANISER, Role::Node, true, 12);
+    let newcomer = chain.enrol(12, Some(chain.presented(12, &inviting, ORGANISER)));
+    let mut run = Spending::begin();
+    let part = u64::from(run.conductor.ledger().manifest().timers.part);
+    assert_eq!([(); 4].map(|()| run.round()), [0, 0, 0, part]);
+    run.conductor.propose(Body::Admit(newcomer));
+    run.act();
+    assert_eq!([(); 4].map(|()| run.round()), [0, 0, 0, part], "it may be what was lacking");
+    run.conductor.resume(run.now);
+    assert_eq!(run.round(), 0, "whoever came meanwhile was not heard");
+}
+
+#[test]
+fn round_33_a_verifier_that_sits_out_rounds_has_them_go_by() {
+    let mut chain = Chain::new(Admission::closed(2, 1, 64));
+    (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+    VERIFIERS.into_iter().for_each(|who| chain.invite(who, Role::Verifier, false));
+    chain.start();
+    chain.round(Vec::new());
+    let [one, _] = VERIFIERS;
+    let idle = |chain: &mut Chain| {
+        let round = Round(chain.ledger.next_round().0 - 1);
+        chain.seal(Body::Idle(Idle { verifier: id(one), round })).expect("it had a duty");
+    };
+    idle(&mut chain);
+    chain.come_back(one).expect("one failure bars nobody");
+    chain.round(Vec::new());
+    idle(&mut chain);
+    assert!(chain.ledger.sits_out(chain.member(one)), "the other one is active");
+    let mut waiting = Waiting::begin(chain, &[10, 11, one]);
+    waiting.freezes("the other one is not there, and this one can be once rounds go by");
 }
 
 #[test]

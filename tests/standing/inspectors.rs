@@ -8,7 +8,7 @@ use muster_core::messages::record::{Body, Credit, Idle};
 use crate::chain::{Chain, VERIFIERS, asked, id, on_probation, refused};
 
 #[test]
-fn a_verdict_is_credited_once_and_only_as_it_can_be() {
+fn stand_1_a_verdict_is_credited_once_and_only_as_it_can_be() {
     let mut chain = Chain::new(on_probation());
     chain.begin();
     chain.invite(30, Role::Node, false);

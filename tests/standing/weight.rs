@@ -114,6 +114,16 @@ fn stand_11_what_a_false_acquittal_leaves_unproved_is_recomputed_by_others() {
 }
 
 #[test]
+fn stand_11_a_founder_is_not_in_doubt_by_what_a_convict_has_passed_of_it() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    chain.round(Vec::new());
+    chain.earn(10, 2);
+    chain.convict(VERIFIERS[1], FindingKind::FalseAcquittal);
+    assert_eq!((chain.member(10).doubt, chain.ledger.audit_ppm(chain.member(10))), (0, 100_000));
+}
+
+#[test]
 fn weight_grows_with_credit_and_the_rate_of_audits_falls_with_it() {
     let mut chain = Chain::new(Admission { newcomer_ppm: 500_000, halving: 4, ..on_probation() });
     chain.begin();

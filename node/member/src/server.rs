@@ -189,8 +189,9 @@ mod tests {
     use muster_core::ids::{Block, Digest, Row};
     use muster_core::layout::Layout;
     use muster_core::manifest::{Profile, fixture};
+    use muster_core::messages::audit::FindingKind;
     use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role as Joins};
-    use muster_core::messages::record::{Body, Freeze};
+    use muster_core::messages::record::{Ban, Body, Freeze};
     use muster_core::messages::round::Commit;
     use muster_core::state::State;
     use muster_organise::config::{Makers, Settings};
@@ -271,28 +272,34 @@ mod tests {
         Identity::from_secret(&[number; 32])
     }
 
+    const ORGANISER: u8 = 21;
+    const STEWARD: u8 = 22;
+
+    fn seal(ledger: &mut Ledger, body: Body) {
+        let record = identity(STEWARD).sign(ledger.run(), &ledger.record(body));
+        ledger.apply(&record).unwrap();
+    }
+
+    fn admit(ledger: &mut Ledger, number: u8) {
+        let (member, secret) = (identity(number), InvitationSecret::new([number; 32]));
+        let (role, key) = (Joins::Node, secret.key());
+        let invitation = Invitation { role, uses: 1, expires: u64::MAX, key, founder: true };
+        let invitation = identity(ORGANISER).sign(ledger.run(), &invitation);
+        let invitation = Some(secret.present(ledger.run(), invitation, member.id()));
+        let addresses = List::new(vec![Text::new("8.8.8.8:1").unwrap()]).unwrap();
+        let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
+        let enrol = member.sign(ledger.run(), &enrol);
+        seal(ledger, Body::Admit(enrol));
+    }
+
     /// A round in which two members, this one and another, have committed to the same integers.
     fn exchanging(q: &[i32]) -> Ledger {
-        let [me, other, organiser, steward] = [1, 12, 21, 22].map(identity);
+        let [me, other, organiser, steward] = [1, 12, ORGANISER, STEWARD].map(identity);
         let manifest = fixture::tiny(organiser.id(), steward.id(), 4, 2);
         let mut ledger = Ledger::new(Arc::new(manifest));
-        let seal = |ledger: &mut Ledger, body: Body| {
-            let record = steward.sign(ledger.run(), &ledger.record(body));
-            ledger.apply(&record).unwrap();
-        };
         let state = ledger.state().clone();
         seal(&mut ledger, Body::Open(state));
-        for (member, secret) in [(&me, 1), (&other, 12)] {
-            let secret = InvitationSecret::new([secret; 32]);
-            let (role, key) = (Joins::Node, secret.key());
-            let invitation = Invitation { role, uses: 1, expires: u64::MAX, key, founder: true };
-            let invitation = organiser.sign(ledger.run(), &invitation);
-            let invitation = Some(secret.present(ledger.run(), invitation, member.id()));
-            let addresses = List::new(vec![Text::new("8.8.8.8:1").unwrap()]).unwrap();
-            let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
-            let enrol = member.sign(ledger.run(), &enrol);
-            seal(&mut ledger, Body::Admit(enrol));
-        }
+        [1, 12].into_iter().for_each(|number| admit(&mut ledger, number));
         let seats = List::new(ledger.derived_seats()).unwrap();
         seal(&mut ledger, Body::Begin(seats));
         let view = ledger.current().unwrap();
@@ -353,5 +360,34 @@ mod tests {
             let refused = shared.put(sender, put).await;
             assert_eq!(refused, Err(Unanswered::Refused("blocks are brought by members".into())));
         }
+    }
+
+    #[test]
+    fn chan_16_blocks_are_of_a_round_in_which_their_sender_has_a_seat_or_of_the_next_one() {
+        let layout = Layout::of(&fixture::tiny(identity(ORGANISER).id(), identity(STEWARD).id(), 4, 2).model);
+        let mut ledger = exchanging(&vec![7; layout.parameters()]);
+        let [seated, newcomer] = [12, 13].map(|number| identity(number).id());
+        admit(&mut ledger, 13);
+        let why = |ledger: &Ledger, sender: &MemberId, round| match may_bring(ledger, sender, Round(round)) {
+            Err(Unanswered::Refused(why)) => why,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(may_bring(&ledger, &seated, Round(0)), Ok(()));
+        assert_eq!(why(&ledger, &newcomer, 0), "this member has no seat in the round");
+        for sender in [&seated, &newcomer] {
+            assert_eq!(may_bring(&ledger, sender, Round(AHEAD)), Ok(()), "who is seated there is not known");
+            assert_eq!(why(&ledger, sender, AHEAD + 1), "this round is still to come");
+        }
+        let ban = Ban {
+            culprit: seated,
+            effective: ledger.first_round_without(),
+            round: Round(0),
+            finding: FindingKind::SumMismatch,
+            evidence: Digest([1; 32]),
+            accuser: identity(STEWARD).id(),
+            jury: Default::default(),
+        };
+        seal(&mut ledger, Body::Ban(ban));
+        assert_eq!(why(&ledger, &seated, 0), "blocks are brought by members");
     }
 }

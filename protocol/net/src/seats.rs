@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_one_source_give_way_to_those_of_another() {
+    fn chan_14_strangers_of_one_source_give_way_to_those_of_another() {
         let (seats, now) = (Seats::new(ConnectionLimit { total: 32, per_source: 32 }), Instant::now());
         let crowd: Vec<_> = (0..4).filter_map(|_| seated(&seats, 1, Standing::Stranger, now)).collect();
         assert_eq!(crowd.len(), 4);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_read_is_hurried_after_a_while() {
+    fn chan_14_whoever_does_not_read_is_hurried_after_a_while() {
         let (seats, now) = (seats(), Instant::now());
         let stranger = seated(&seats, 1, Standing::Stranger, now).unwrap();
         stranger.does(Activity::Sending, now);

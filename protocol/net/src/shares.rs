@@ -183,3 +183,127 @@ impl Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use muster_core::ids::{Digest, RunId};
+    use muster_core::limits;
+    use muster_core::sign::Identity;
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::endpoint::Endpoint;
+    use crate::listener::Listener;
+
+    /// What one source may have of all bytes to strangers, and of all bytes from them.
+    const OUT: usize = 8 << 20;
+    const IN: usize = 2730 << 10;
+    const LONG: Duration = Duration::from_secs(60);
+    /// Long enough for what is there already to be read.
+    const MOMENT: Duration = Duration::from_millis(200);
+
+    fn source(number: u8) -> Source {
+        Source::of(Ipv4Addr::new(10, 0, 0, number).into())
+    }
+
+    /// Shares with more connections than any test opens.
+    fn shares() -> Arc<Shares> {
+        Shares::new(ConnectionLimit { total: 1 << 16, per_source: 1 << 16 })
+    }
+
+    #[test]
+    fn chan_15_handshakes_that_end_without_a_member_are_bounded_by_source_and_together() {
+        let (shares, began) = (shares(), Instant::now());
+        let many = 2 * HANDSHAKES.burst;
+        let begin = |source| (0..many).filter(|_| shares.admit(source).is_some()).count();
+        // Beside what is paid for by the time that this takes.
+        let most =
+            |rate: Rate| (rate.burst + rate.per_second * (1 + began.elapsed().as_secs() as u32)) as usize;
+        let home = source(1);
+        shares.admit(home).unwrap().greeted(Role::Member);
+        let first = begin(source(2));
+        assert!(first <= most(HANDSHAKES) && first >= HANDSHAKES.burst as usize, "{first} of one source");
+        let all = first + (3..11).map(|number| begin(source(number))).sum::<usize>();
+        assert!(all <= most(ALL_HANDSHAKES), "{all} of all sources");
+        // Where members come from nobody waits for strangers elsewhere, and their own handshakes count for nothing.
+        for _ in 0..many {
+            shares.admit(home).expect("a member comes from there").greeted(Role::Member);
+        }
+        let now = Instant::now();
+        assert!(shares.knows(home, now) && !shares.knows(home, now + REMEMBERED), "for an hour");
+    }
+
+    #[tokio::test]
+    async fn chan_17_strangers_pay_for_the_bytes_of_their_answers_by_source_and_together() {
+        let shares = shares();
+        let [one, other, third] = [1, 2, 3].map(|number| shares.admit(source(number)).unwrap());
+        let waits = async |place: &Place, role| {
+            time::timeout(Duration::ZERO, place.wait_for_pace(role)).await.is_err()
+        };
+        let much = (ANSWERS.burst as usize) << 10;
+        third.count_answer(Role::Member, 64 * much);
+        assert!(!waits(&third, Role::Stranger).await, "a member's answers cost nothing");
+        one.count_answer(Role::Stranger, much + much / 2);
+        assert!(waits(&one, Role::Stranger).await && !waits(&other, Role::Stranger).await);
+        assert!(!waits(&one, Role::Member).await);
+        other.count_answer(Role::Stranger, much + much / 2);
+        assert!(waits(&third, Role::Stranger).await, "all of them have had what all may have");
+    }
+
+    #[tokio::test]
+    async fn chan_16_a_stranger_that_reads_nothing_loses_its_connection_to_one_that_waits_for_room() {
+        let shares = shares();
+        let stranger = |number| {
+            let place = shares.admit(source(number)).unwrap();
+            let allowance = place.settle(MemberId([number; 32]), Role::Stranger).unwrap();
+            (place, allowance)
+        };
+        let (mut held, readers) = (Vec::new(), [1, 2, 3].map(stranger));
+        for (place, allowance) in &readers {
+            held.push(place.room(allowance, OUT).await);
+            place.does(Activity::Sending);
+        }
+        let (waiting, allowance) = stranger(4);
+        let gives_way = async {
+            tokio::select! {
+                () = readers[0].0.taken_away() => {}
+                _ = waiting.room(&allowance, OUT) => panic!("there is no room for it"),
+            }
+        };
+        time::timeout(LONG, gives_way).await.expect("the one that has read nothing for longest");
+        held.clear();
+        time::timeout(LONG, waiting.room(&allowance, OUT)).await.expect("its share is free again");
+    }
+
+    #[tokio::test]
+    async fn chan_16_a_request_is_read_once_the_share_of_its_peer_has_room_for_it() {
+        let endpoint = |name| {
+            let identity = Arc::new(Identity::from_secret(&[name; 32]));
+            Endpoint::new(RunId(Digest([1; 32])), identity)
+        };
+        // One frame, for which nothing is left; several, of which one fits.
+        for (bytes, left) in [(48 << 10, 0), (limits::STRANGER_BYTES, 128 << 10)] {
+            let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
+            let address = listener.local_addr().to_string();
+            let dialler = tokio::spawn(async move {
+                let mut connection = Connection::dial(&address, &endpoint(1), None).await.unwrap();
+                connection.send(&vec![7; bytes]).await.unwrap();
+                connection
+            });
+            let incoming = listener.accept().await;
+            let place = incoming.place();
+            let mut connection = incoming.establish(&endpoint(2)).await.unwrap();
+            let allowance = place.settle(connection.peer(), Role::Stranger).unwrap();
+            let held = allowance.incoming.take(IN - left).await;
+            connection.begins().await.unwrap();
+            let taken = connection.take(&allowance);
+            tokio::pin!(taken);
+            assert!(time::timeout(MOMENT, &mut taken).await.is_err(), "{bytes} bytes without room");
+            drop(held);
+            assert_eq!(taken.await.unwrap().0.len(), bytes);
+            drop(dialler.await);
+        }
+    }
+}

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_network_is_one_source() {
+    fn chan_12_an_ipv6_network_is_one_source() {
         let of = |address: &str| Source::of(address.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));

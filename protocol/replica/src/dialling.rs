@@ -4,7 +4,7 @@
 //! names it, so that a run is no means to have a thousand machines call somebody.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -47,13 +47,21 @@ impl Dialling {
 
     /// CHAN-25: whether a member is dialled here now.
     pub(crate) fn may(&self, member: &MemberId, address: &str, now: Instant) -> bool {
+        let own = self.steward.get().and_then(|steward| self.endpoint.own_address(steward));
+        self.may_from(own, member, address, now)
+    }
+
+    /// The same on a machine that has reached the steward from this address.
+    fn may_from(&self, own: Option<IpAddr>, member: &MemberId, address: &str, now: Instant) -> bool {
         // The steward is where the invitation says, for whose addresses a person answers.
-        let Some(steward) = self.steward.get().filter(|steward| *steward != member) else { return true };
+        if self.steward.get().is_none_or(|steward| steward == member) {
+            return true;
+        }
         // Names lead wherever their owner wants from one moment to the next.
         let Ok(target) = address.parse::<SocketAddr>() else { return false };
         let Some(reach) = Reach::of(target.ip()) else { return false };
         // What reaches less far than the way to the steward is another machine here than it was for the steward.
-        let own = self.endpoint.own_address(steward).and_then(Reach::of);
+        let own = own.and_then(Reach::of);
         own.is_none_or(|own| reach >= own)
             && lock(&self.resting).get(address).is_none_or(|rest| rest.until <= now)
     }
@@ -144,5 +152,21 @@ mod tests {
             assert!(!dialling.may(&one, wrong, now), "{wrong}");
         }
         assert!(dialling.may(&one, "8.8.8.8:1", now) && dialling.may(&steward, "example.org:1", now));
+    }
+
+    /// Else the ledger would have each member dial whatever is at that address on its own machine, or on its own network.
+    #[test]
+    fn chan_25_no_member_is_dialled_nearer_than_the_steward_was_reached_from() {
+        let (dialling, [steward, one, _]) = scene();
+        dialling.behind(steward);
+        let near = ["127.0.0.1:1", "[fe80::1]:1", "10.0.0.1:1", "8.8.8.8:1"];
+        let dialled = |own: &str| {
+            let own = Some(own.parse().unwrap());
+            near.map(|address| dialling.may_from(own, &one, address, Instant::now()))
+        };
+        assert_eq!(dialled("127.0.0.1"), [true; 4]);
+        assert_eq!(dialled("192.168.1.2"), [false, false, true, true]);
+        assert_eq!(dialled("9.9.9.9"), [false, false, false, true]);
+        assert!(dialling.may_from(Some([9, 9, 9, 9].into()), &steward, near[0], Instant::now()));
     }
 }

@@ -127,7 +127,7 @@ fn rollback_1_no_wait_for_others_begins_after_four_times_as_long_as_one_may_take
 }
 
 #[test]
-fn movement_is_relative() {
+fn rollback_2_movement_is_relative() {
     let of = |applied: [f32; 2], right: [f32; 2]| movement(applied.into_iter().zip(right));
     assert_eq!(of([3.0, 4.0], [3.0, 4.0]), 0.0);
     assert_eq!(of([3.0, 4.0], [0.0, 0.0]), 1.0);

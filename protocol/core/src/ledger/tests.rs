@@ -195,6 +195,19 @@ fn audit_27_only_members_for_which_an_audit_may_have_waited_are_late() {
     early.finish_round();
     early.finish_round();
     assert!(!takes(&early, late(&early, slots([2]))), "too early");
+    // Nothing of a newcomer is old enough to have been asked about.
+    let mut young = Chain::begin();
+    (0..2).for_each(|_| young.finish_round());
+    young.admit_node(4, false);
+    young.finish_round();
+    let slot = young.ledger.current().unwrap().slot_of(&node(4).id()).unwrap();
+    assert!(!takes(&young, late(&young, slots([slot.0]))), "it had no part in those rounds");
+    // Nobody answers any more about what is out of the window.
+    let mut narrow = manifest(4);
+    narrow.retention.states = 3;
+    let mut narrow = Chain::begin_with(narrow);
+    (0..3).for_each(|_| narrow.finish_round());
+    assert!(!takes(&narrow, late(&narrow, slots([2]))), "only two rounds are answered for");
     // What has passed is asked about no more.
     let mut passed = in_the_fourth_round();
     let credits = [0, 1].map(|round| Credit {

@@ -431,6 +431,41 @@ fn round_36_a_phase_is_longer_by_what_the_steward_owed_and_by_once_its_timer_at_
     assert!(stuck.poll_output().is_some(), "no debt lengthens a phase without end");
 }
 
+/// Everybody else has delivered, so that nobody who is there is waited for.
+#[test]
+fn round_36_what_is_being_checked_is_counted_where_its_author_has_gone_since() {
+    let mut chain = Chain::begin();
+    chain.freeze(0..4);
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    for number in 0..4 {
+        conductor.echo(1, chain.echo(&node(number))).unwrap();
+    }
+    conductor.owes(1, 1);
+    conductor.live(1, node(0).id(), false);
+    for number in 1..4 {
+        let nothing = Delivered { round: Round(0), attempt: 0, receipts: List::default() };
+        conductor.delivered(1, &node(number).sign(chain.ledger.run(), &nothing)).unwrap();
+    }
+    assert_eq!(proposed(&mut conductor), None, "the delivery came in time");
+    conductor.paid(2, 1);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Inputs(_))));
+}
+
+/// Nobody heard what contributors said while the steward did not run.
+#[test]
+fn round_38_the_time_for_a_word_begins_anew() {
+    let (chain, mut conductor) = reduced(|_| true);
+    let timer = u64::from(chain.ledger.manifest().timers.result);
+    let parts: Vec<Part> = chain.parts().collect();
+    (1..4).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+    conductor.resume(timer - 1);
+    conductor.tick(2 * timer - 2);
+    assert_eq!((conductor.poll_output(), conductor.stalling().count()), (None, 0), "node 0 may still say it");
+    conductor.tick(2 * timer - 1);
+    assert_eq!(conductor.stalling().count(), 1);
+}
+
 #[test]
 fn a_run_that_waits_for_members_seals_nothing() {
     let chain = Chain::open(manifest(4));

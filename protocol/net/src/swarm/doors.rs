@@ -239,3 +239,124 @@ impl NetworkBehaviour for Doors {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use libp2p::identity::Keypair;
+    use muster_core::ids::MemberId;
+    use muster_core::sign::Identity;
+
+    use super::*;
+    use crate::swarm::sieve::{Sieve, Topic, Validity};
+
+    /// A run with these members.
+    struct Known(Vec<MemberId>);
+
+    impl Sieve for Known {
+        fn judge(&self, _: Topic, _: &[u8]) -> Validity {
+            Validity::Ignore
+        }
+
+        fn knows(&self, member: &MemberId) -> bool {
+            self.0.contains(member)
+        }
+
+        fn is_host(&self, _: &IpAddr) -> bool {
+            false
+        }
+    }
+
+    fn member(number: u8) -> Identity {
+        Identity::from_secret(&[number; 32])
+    }
+
+    fn peer(number: u8) -> PeerId {
+        Keypair::ed25519_from_bytes(&mut member(number).secret()[..]).unwrap().public().to_peer_id()
+    }
+
+    /// Doors of a run with 50 members.
+    fn doors(seats: usize) -> Doors {
+        let members = (0..50).map(|number| member(number).id()).collect();
+        Doors::new(Arc::new(Accounts::new(Arc::new(Known(members)))), seats)
+    }
+
+    fn host(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0A00_0000 + number).into()
+    }
+
+    /// Whether a peer gets a seat; it keeps it.
+    fn sits(doors: &mut Doors, peer: PeerId, address: IpAddr, dialled: bool) -> bool {
+        let remote = Remote::new(&peer, address);
+        let enters = doors.enter(&peer, &remote, dialled, Instant::now()).is_ok();
+        if enters {
+            let id = ConnectionId::new_unchecked(doors.open.len());
+            doors.open.insert(id, Open { peer, address, remote, dialled });
+        }
+        enters
+    }
+
+    #[test]
+    fn chan_23_strangers_have_a_third_of_the_seats_and_one_source_a_few_of_these() {
+        let mut doors = doors(60);
+        let crowd = (0..100).filter(|_| sits(&mut doors, PeerId::random(), host(1), false)).count();
+        assert_eq!(crowd, 16, "of one source");
+        let others = (2..100).filter(|from| sits(&mut doors, PeerId::random(), host(*from), false)).count();
+        assert_eq!(others, 4, "a third in all");
+        assert!(sits(&mut doors, PeerId::random(), host(1), true), "whom this member dials itself");
+        assert_eq!((0..9).filter(|_| sits(&mut doors, peer(0), host(1), false)).count(), 2, "of one peer");
+        let members = (1..50).filter(|number| sits(&mut doors, peer(*number), host(1), false)).count();
+        assert_eq!(members, 60 - 16 - 4 - 1 - 2, "all others");
+        assert!(!sits(&mut doors, PeerId::random(), host(1), true), "there are no more");
+    }
+
+    #[test]
+    fn chan_23_connections_that_begin_are_bounded_by_source_and_together() {
+        let (mut gates, now) = (doors(300), Instant::now());
+        let second = now + Duration::from_secs(1);
+        let arrive = |doors: &mut Doors, from, now| doors.arrive(host(from), now).is_ok();
+        assert_eq!((0..1000).filter(|_| arrive(&mut gates, 1, now)).count(), 64, "of one source");
+        assert_eq!((0..1000).filter(|_| arrive(&mut gates, 1, second)).count(), 4, "a second later");
+        let mut gates = doors(300);
+        let now = Instant::now();
+        assert_eq!((0..1000).filter(|from| arrive(&mut gates, *from, now)).count(), 256, "of all");
+        // Those that have not ended their handshake.
+        for (opening, of_source) in [(300, 16), (30, 10)] {
+            let mut gates = doors(opening);
+            let mut begun = 0;
+            for number in 0..100 {
+                if arrive(&mut gates, 1, now) {
+                    begun += 1;
+                    gates.opening.insert(ConnectionId::new_unchecked(number), source(host(1)));
+                }
+            }
+            assert_eq!(begun, of_source, "of {opening} seats");
+            assert_eq!(arrive(&mut gates, 2, now), opening == 300, "a third of the seats");
+        }
+        let mut gates = doors(300);
+        let dials = (0..100).filter(|number| {
+            let id = ConnectionId::new_unchecked(*number);
+            gates.handle_pending_outbound_connection(id, None, &[], Endpoint::Dialer).is_ok()
+        });
+        assert_eq!(dials.count(), DIALLING);
+    }
+
+    #[test]
+    fn chan_22_who_has_brought_too_much_of_no_use_stays_out_for_five_minutes() {
+        let (mut doors, now) = (doors(60), Instant::now());
+        let [one, other] = [1, 2].map(|from| (PeerId::random(), host(from)));
+        assert!(sits(&mut doors, one.0, one.1, false) && sits(&mut doors, other.0, other.1, false));
+        let remote = Remote::new(&PeerId::random(), one.1);
+        assert_eq!(doors.shut_out(doors.accounts.payer(&remote), now), [one.0], "it has to go");
+        let enters = |seconds| {
+            let now = now + Duration::from_secs(seconds);
+            doors.enter(&PeerId::random(), &remote, false, now).is_ok()
+        };
+        assert_eq!([0, 299, 300].map(enters), [false, false, true], "whatever its key");
+        assert!(
+            doors.enter(&PeerId::random(), &Remote::new(&peer(1), one.1), false, now).is_ok(),
+            "a member"
+        );
+    }
+}

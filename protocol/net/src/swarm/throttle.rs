@@ -112,3 +112,52 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Throttled<C> {
         Pin::new(&mut self.inner).poll_close(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use libp2p::PeerId;
+    use libp2p::futures::io;
+    use muster_core::ids::MemberId;
+
+    use super::*;
+    use crate::swarm::sieve::{Sieve, Topic, Validity};
+
+    /// A run without members.
+    struct Nobody;
+
+    impl Sieve for Nobody {
+        fn judge(&self, _: Topic, _: &[u8]) -> Validity {
+            Validity::Ignore
+        }
+
+        fn knows(&self, _: &MemberId) -> bool {
+            false
+        }
+
+        fn is_host(&self, _: &IpAddr) -> bool {
+            false
+        }
+    }
+
+    /// A stranger that brings as much as is read; of two connections of one source.
+    #[tokio::test]
+    async fn chan_22_a_stranger_is_read_no_faster_than_its_source_may_bring() {
+        let accounts = Arc::new(Accounts::new(Arc::new(Nobody)));
+        let mut connections = [0, 1].map(|_| {
+            let remote = Remote::new(&PeerId::random(), IpAddr::from([10, 0, 0, 1]));
+            Metered { accounts: accounts.clone(), remote }.over(io::repeat(7))
+        });
+        let (mut read, mut buffer) = (0, vec![0; 1 << 20]);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        for connection in &mut connections {
+            while read < 4 << 20
+                && let Poll::Ready(some) = Pin::new(&mut *connection).poll_read(&mut context, &mut buffer)
+            {
+                read += some.unwrap();
+            }
+        }
+        assert!((256 << 10..512 << 10).contains(&read), "{read} bytes");
+    }
+}

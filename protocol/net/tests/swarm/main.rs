@@ -7,6 +7,7 @@ mod table;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use libp2p::futures::StreamExt;
@@ -23,7 +24,18 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-const RUN: RunId = RunId(Digest([9; 32]));
+thread_local! {
+    /// The run of this test: others run beside it, and a port that one has left may be the next one's.
+    static RUN: RunId = {
+        static NUMBER: AtomicU8 = AtomicU8::new(9);
+        RunId(Digest([NUMBER.fetch_add(1, Ordering::Relaxed); 32]))
+    };
+}
+
+/// The run of this test.
+fn run() -> RunId {
+    RUN.with(|run| *run)
+}
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Accepts, and tells, what begins with `t`rue, ignores what begins with `o`ld, rejects everything else.
@@ -72,7 +84,7 @@ async fn node_with(secret: u8, bootstrap: &[String], members: Vec<MemberId>) -> 
         Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: bootstrap.to_vec(), ..Settings::default() };
     let (sender, heard) = mpsc::unbounded_channel();
     let sieve = Arc::new(ByName { members, heard: sender });
-    let gossip = Gossip::start(&member(secret), RUN, &settings, sieve).unwrap();
+    let gossip = Gossip::start(&member(secret), run(), &settings, sieve).unwrap();
     let node = Node { gossip, heard };
     node.until(|known| !known.own.is_empty()).await;
     node
@@ -202,7 +214,7 @@ fn careless() -> Swarm<gossipsub::Behaviour> {
 }
 
 fn records() -> IdentTopic {
-    IdentTopic::new(format!("muster/1/{RUN:#}/records"))
+    IdentTopic::new(format!("muster/1/{:#}/records", run()))
 }
 
 /// Publishes once the other side listens, and goes on until the returned task is dropped.
@@ -279,7 +291,7 @@ async fn wrong_addresses_are_named() {
             ..Settings::default()
         };
         let sieve = ByName { members: Vec::new(), heard: mpsc::unbounded_channel().0 };
-        Gossip::start(&member(1), RUN, &settings, Arc::new(sieve))
+        Gossip::start(&member(1), run(), &settings, Arc::new(sieve))
     };
     let error = start("nowhere:80", "").err().unwrap().to_string();
     assert!(error.contains("nowhere:80") && error.contains("IP:PORT"), "{error}");

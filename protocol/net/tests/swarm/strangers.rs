@@ -16,7 +16,7 @@ use muster_net::swarm::{Gossip, Settings, Sieve, Topic, Validity};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Node, RUN, careless, member, node, records, soon};
+use super::{Node, careless, member, node, records, run, soon};
 
 /// A peer of the run with a key of its own, which serves the table and says of itself what it is told to.
 #[derive(libp2p::swarm::NetworkBehaviour)]
@@ -27,7 +27,7 @@ struct Talker {
 
 /// A stranger's swarm that names an address for itself, connected to a node.
 fn talker(keypair: Keypair, named: &[String], to: &Node) -> tokio::task::JoinHandle<()> {
-    let table = StreamProtocol::try_from_owned(format!("/muster/1/kad/{RUN:#}")).unwrap();
+    let table = StreamProtocol::try_from_owned(format!("/muster/1/kad/{:#}", run())).unwrap();
     let mut swarm = SwarmBuilder::with_existing_identity(keypair)
         .with_tokio()
         .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
@@ -141,7 +141,7 @@ async fn chan_22_what_gossip_computes_takes_no_thread_of_the_caller() {
     let (release, held) = std::sync::mpsc::channel();
     let settings = Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() };
     let busy =
-        Gossip::start(&member(1), RUN, &settings, Arc::new(Holds(std::sync::Mutex::new(held)))).unwrap();
+        Gossip::start(&member(1), run(), &settings, Arc::new(Holds(std::sync::Mutex::new(held)))).unwrap();
     let mut known = busy.neighbourhood();
     let own = soon(known.wait_for(|known| !known.own.is_empty())).await.unwrap().own.clone();
     let other = node(2, &own).await;

@@ -13,11 +13,11 @@ use muster_core::ids::{MemberId, Row};
 use muster_core::messages::gossip::Whereabouts;
 use muster_core::sign::{Identity, Signed};
 
-use super::{Node, PATIENCE, RUN, member, node, node_with, soon};
+use super::{Node, PATIENCE, member, node, node_with, run, soon};
 
 fn whereabouts(identity: &Identity, address: &str, time: u64) -> Signed<Whereabouts> {
     let addresses = List::new(vec![Text::new(address).unwrap()]).unwrap();
-    identity.sign(RUN, &Whereabouts { addresses, time })
+    identity.sign(run(), &Whereabouts { addresses, time })
 }
 
 /// Asks until the answer is that of `time`.
@@ -42,7 +42,7 @@ struct Table {
 
 impl Table {
     fn of(node: &Node) -> Self {
-        let name = StreamProtocol::try_from_owned(format!("/muster/1/kad/{RUN:#}")).unwrap();
+        let name = StreamProtocol::try_from_owned(format!("/muster/1/kad/{:#}", run())).unwrap();
         let mut swarm = SwarmBuilder::with_new_identity()
             .with_tokio()
             .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
@@ -97,7 +97,7 @@ impl Table {
 }
 
 fn key(member: &Identity) -> Vec<u8> {
-    [RUN.0.0, member.id().0].concat()
+    [run().0.0, member.id().0].concat()
 }
 
 /// Asks until those who say that they hold a row are these.

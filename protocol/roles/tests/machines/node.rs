@@ -133,10 +133,9 @@ fn round_24_what_an_aggregator_does_not_take_goes_to_the_steward() {
     }
 }
 
-#[test]
-fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
+/// A run whose first node has committed to nothing, and is away.
+fn first_is_away() -> Run {
     let mut run = Run::new();
-    // The first node commits to nothing, and is away.
     (1..NODES).for_each(|number| {
         run.follow(number);
         run.work(number);
@@ -148,11 +147,19 @@ fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
         run.follow(number);
         run.work(number);
     });
-    let back = |run: &mut Run| {
-        run.follow(0);
-        let said = said(run.effects(0)).into_iter();
-        said.filter(|request| matches!(request, Request::Notice(Notice::Return(_)))).collect::<Vec<_>>()
-    };
+    run
+}
+
+/// The Returns that the first node says after it has read what is new.
+fn back(run: &mut Run) -> Vec<Request> {
+    run.follow(0);
+    let said = said(run.effects(0)).into_iter();
+    said.filter(|request| matches!(request, Request::Notice(Notice::Return(_)))).collect()
+}
+
+#[test]
+fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
+    let mut run = first_is_away();
     let first = back(&mut run).pop().unwrap();
     assert!(back(&mut run).is_empty(), "it waits for the answer");
     run.tell(0, NodeInput::Told(Box::new(first), None));
@@ -160,6 +167,19 @@ fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
     let again = back(&mut run).pop().unwrap();
     run.tell(0, NodeInput::Told(Box::new(again), Some(Response::Done)));
     assert!(back(&mut run).is_empty(), "the record is on its way");
+}
+
+/// The steward may not reach it where it says that it is; without an address it still takes part.
+#[test]
+fn chan_24_whose_return_is_refused_three_times_comes_back_without_an_address() {
+    let mut run = first_is_away();
+    for refused in 0..4 {
+        let said = back(&mut run).pop().unwrap();
+        let Request::Notice(Notice::Return(signed)) = &said else { panic!("a Return") };
+        let addresses = signed.verify(run.ledger.run()).unwrap().into_inner().addresses;
+        assert_eq!(addresses.is_empty(), refused == 3, "after {refused}");
+        run.tell(0, NodeInput::Told(Box::new(said), None));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the steward takes, refuses, promises and does again after a restart.
 
-use muster_core::codec::List;
+use muster_core::codec::{List, decode, encode};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::Stage;
 use muster_core::manifest::Profile;
@@ -248,6 +248,56 @@ fn round_36_an_aggregator_does_not_fail_for_what_the_steward_did_not_serve() {
     assert!(run.reads.is_empty());
     run.ask(first, query(blocks));
     assert_eq!(run.reads.len(), 1, "of a round that is over");
+}
+
+/// Each costs up to a thousand signatures, whatever comes of it.
+#[test]
+fn round_35_eight_deliveries_of_a_member_are_checked_in_a_round() {
+    let mut run = Run::new();
+    run.until(Stage::Exchanging);
+    let Request::Delivered(signed) = delivery(&mut run) else { panic!("a delivery") };
+    let said = signed.verify(run.ledger.run()).unwrap().into_inner();
+    run.busy = true;
+    for number in 1..20 {
+        // Of the same keepers, who have not signed them.
+        let forged = said.receipts.iter().map(|receipt| {
+            let mut bytes = encode(receipt);
+            // Run and signer come first, then the signature.
+            bytes[80] ^= number;
+            decode::<Signed<Receipt>>(&bytes).unwrap()
+        });
+        let forged = Delivered { receipts: List::new(forged.collect()).unwrap(), ..said.clone() };
+        run.ask(identity(0).id(), Request::Delivered(identity(0).sign(run.ledger.run(), &forged)));
+    }
+    assert_eq!(run.checks.len(), 8);
+}
+
+/// Blocks that an aggregator need not lack, and those that it has had four times: it is served, and others do not wait for it.
+#[test]
+fn round_36_no_phase_waits_for_whoever_asks_for_ever_or_for_what_it_does_not_reduce() {
+    for own in [true, false] {
+        let mut run = Run::new();
+        run.until(Stage::Reducing);
+        (0..NODES).for_each(|number| run.follow(number));
+        (1..NODES).for_each(|number| assert_eq!(run.work(number), None));
+        let (first, timer) = (identity(0).id(), u64::from(run.ledger.manifest().timers.result));
+        let view = run.ledger.current().unwrap().clone();
+        let parts = (0..view.parts().len() as u16).map(Part);
+        let parts = parts.filter(|part| view.aggregating(*part).any(|member| member == first) == own);
+        let blocks = parts.flat_map(|part| view.parts()[part.index()].blocks.clone()).collect::<Vec<_>>();
+        assert!(!blocks.is_empty());
+        let query =
+            InputQuery { round: Round(0), member: identity(1).id(), blocks: List::new(blocks).unwrap() };
+        for _ in 0..4 * usize::from(own) {
+            run.ask(first, Request::InputBlocks(query.clone()));
+        }
+        run.busy = true;
+        run.ask(first, Request::InputBlocks(query));
+        assert_eq!(run.reads.len(), 1);
+        run.wait(timer);
+        let ended = run.records.iter().any(|record| matches!(record.body, Body::Reassign(_)));
+        assert!(ended, "its own blocks: {own}");
+    }
 }
 
 #[test]
