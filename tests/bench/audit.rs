@@ -43,8 +43,8 @@ const CASES: [Case; 3] = [
     },
     Case {
         name: "large",
-        what: "100 M parameters, 1 leaf of 256 tokens a node",
-        settings: "width = 1024\nlayers = 8\nheads = 8\nkey_value_heads = 8\nhidden = 2752\nsequence = 256\n[training]\nleaves = 2\n",
+        what: "71 M parameters, 1 leaf of 256 tokens a node",
+        settings: "width = 768\nlayers = 10\nheads = 8\nkey_value_heads = 8\nhidden = 2064\nsequence = 256\n[training]\nleaves = 2\n",
         rounds: 4,
     },
 ];
@@ -92,7 +92,7 @@ fn play(case: &Case, share: f64) -> Cost {
     let rounds = WARM + case.rounds;
     let settings = format!(
         "name = \"audits\"\n[model]\n{}leaf_windows = 1\nrounds = {}\n[audit]\nshare = {share:.1}\nleaves = 1\nfinal_rounds = 0\n\
-         [admission]\nstart_nodes = {NODES}\nstart_verifiers = 1\nnewcomer_share = {share:.1}\n[timers]\ncommit = 120.0\n",
+         [admission]\nstart_nodes = {NODES}\nstart_verifiers = 1\nnewcomer_share = {share:.1}\n[retention]\ncontributions = 2\nstates = 2\n[timers]\ncommit = 120.0\n",
         case.settings,
         // The end of a run has work of its own.
         rounds + 2,
