@@ -84,7 +84,7 @@ mod tests {
     use muster_store::error::StoreError;
 
     use super::*;
-    use crate::compute::Spares;
+    use crate::leaves::Spares;
 
     /// Leaves of a round on the first state of a run.
     fn work(round: u32) -> Assignment {

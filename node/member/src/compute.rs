@@ -2,17 +2,16 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use muster_compute::{add_leaf, copy_leaf, row};
 use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::layout::Layout;
-use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{Rows, TableRow};
+use muster_core::messages::audit::TableRow;
 use muster_core::messages::record::Seat;
 use muster_core::messages::round::Route;
 use muster_core::sketch::Probe;
@@ -20,50 +19,7 @@ use muster_core::state::{Arithmetic, LeafTask, State};
 use muster_replica::leaf_windows;
 use muster_store::dataset::Dataset;
 
-use super::leaves::{Leaves, PackedLeaves};
-
-/// The grid integers of a leaf, and its fixed-point loss.
-pub type LeafSum = (Vec<i32>, i64);
-
-/// Vectors to be used again: the pages of a fresh one cost more time than its sums.
-#[derive(Clone, Default)]
-pub struct Spares(Arc<Mutex<Vec<Vec<i32>>>>);
-
-impl Spares {
-    /// Most bytes kept, unless vectors are so large that it would be fewer than [`Self::LEAST`].
-    const BYTES: usize = 256 << 20;
-    /// Vectors kept, however large: as many leaves are on their way at once where a device computes them. New ones from the
-    /// system cost as much as a fast device's leaf.
-    const LEAST: usize = 3;
-
-    /// A vector of `length` numbers with arbitrary content.
-    pub fn any(&self, length: usize) -> Vec<i32> {
-        let mut vector = self.take();
-        vector.resize(length, 0);
-        vector
-    }
-
-    /// A copy of these values.
-    pub fn copy(&self, values: &[i32]) -> Vec<i32> {
-        let mut copy = self.take();
-        copy.clear();
-        copy.extend_from_slice(values);
-        copy
-    }
-
-    /// Takes a vector back.
-    pub fn put(&self, vector: Vec<i32>) {
-        let mut spares = lock(&self.0);
-        if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.len() < Self::LEAST {
-            spares.push(vector);
-        }
-    }
-
-    /// A vector of any length, with arbitrary content.
-    pub fn take(&self) -> Vec<i32> {
-        lock(&self.0).pop().unwrap_or_default()
-    }
-}
+use super::leaves::{LeafSum, Leaves, PackedLeaves, Spares};
 
 /// What is to be computed.
 #[derive(Clone)]
@@ -266,12 +222,6 @@ impl Trace {
         let sum = row(threads, &self.probe, q, loss);
         self.probe.sum(&self.rows) == (sum.sketch, sum.loss)
     }
-}
-
-/// The rows of these leaves, computed on `threads` threads.
-pub fn rows_of(probe: &Probe, leaves: &[LeafSum], threads: usize) -> Option<Rows> {
-    let rows = leaves.iter().map(|(q, loss)| row(threads, probe, q, *loss));
-    Rows::new(rows.collect()).ok()
 }
 
 impl Summed {

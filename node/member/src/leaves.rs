@@ -6,17 +6,66 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use muster_compute::{Workers, row};
 use muster_core::aggregate::Runner;
+use muster_core::lock::lock;
 use muster_core::messages::audit::Rows;
 use muster_core::packing::{pack, unpack};
 use muster_core::sketch::Probe;
 
-use super::compute::{LeafSum, Spares, rows_of};
-
 /// Integers that are packed at a time.
 const PIECE: usize = 1 << 18;
+
+/// The grid integers of a leaf, and its fixed-point loss.
+pub type LeafSum = (Vec<i32>, i64);
+
+/// Vectors to be used again: the pages of a fresh one cost more time than its sums.
+#[derive(Clone, Default)]
+pub struct Spares(Arc<Mutex<Vec<Vec<i32>>>>);
+
+impl Spares {
+    /// Most bytes kept, unless vectors are so large that it would be fewer than [`Self::LEAST`].
+    const BYTES: usize = 256 << 20;
+    /// Vectors kept, however large: as many leaves are on their way at once where a device computes them. New ones from the
+    /// system cost as much as a fast device's leaf.
+    const LEAST: usize = 3;
+
+    /// A vector of `length` numbers with arbitrary content.
+    pub fn any(&self, length: usize) -> Vec<i32> {
+        let mut vector = self.take();
+        vector.resize(length, 0);
+        vector
+    }
+
+    /// A copy of these values.
+    pub fn copy(&self, values: &[i32]) -> Vec<i32> {
+        let mut copy = self.take();
+        copy.clear();
+        copy.extend_from_slice(values);
+        copy
+    }
+
+    /// Takes a vector back.
+    pub fn put(&self, vector: Vec<i32>) {
+        let mut spares = lock(&self.0);
+        if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.len() < Self::LEAST {
+            spares.push(vector);
+        }
+    }
+
+    /// A vector of any length, with arbitrary content.
+    pub fn take(&self) -> Vec<i32> {
+        lock(&self.0).pop().unwrap_or_default()
+    }
+}
+
+/// The rows of these leaves, computed on `threads` threads.
+pub fn rows_of(probe: &Probe, leaves: &[LeafSum], threads: usize) -> Option<Rows> {
+    let rows = leaves.iter().map(|(q, loss)| row(threads, probe, q, *loss));
+    Rows::new(rows.collect()).ok()
+}
 
 /// Leaves that were kept, in order.
 pub enum Leaves {

@@ -27,8 +27,9 @@ use muster_replica::{BootstrapError, FollowError};
 use muster_show::ShowOptions;
 use muster_store::error::StoreError;
 
-pub use compute::{Assignment, LeafSum, Recipe, Spares, Summed, rows_of};
+pub use compute::{Assignment, Recipe, Summed};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct, Outside};
+pub use leaves::{LeafSum, Spares, rows_of};
 pub use session::{join, join_as};
 
 /// How to take part.

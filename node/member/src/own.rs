@@ -13,8 +13,7 @@ use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 
 use super::ahead::Ahead;
-use super::compute::Spares;
-use super::leaves::Leaves;
+use super::leaves::{Leaves, Spares};
 
 /// Contributions that stay in memory although all of them is on the disk: while a round is computed the one before is audited.
 const NEWEST: usize = 2;

@@ -43,7 +43,7 @@ impl Regime {
             profile: manifest.profile,
             local,
             leaves: manifest.training.leaves as usize,
-            delayed: manifest.delay > 0,
+            delayed: manifest.delay == 1,
             row_rules,
         }
     }

@@ -19,9 +19,9 @@ use muster_store::home::Home;
 use super::commit::written;
 use super::dawdle::dawdle;
 use super::driver::NodeDriver;
-use crate::compute::{Assignment, LeafSum, Spares, Summed};
+use crate::compute::{Assignment, Summed};
 use crate::conduct::{AuditedContribution, Delay};
-use crate::leaves::Leaves;
+use crate::leaves::{LeafSum, Leaves, Spares};
 use crate::own::Contribution;
 
 impl NodeDriver {
@@ -34,7 +34,9 @@ impl NodeDriver {
         let (threads, shared) = (self.options.machine.threads, self.shared.clone());
         tokio::task::spawn_blocking(move || {
             let probe = Probe::exact(&freeze);
-            let Some(rows) = made_of_leaves(&held, &probe, threads) else { return };
+            let Some(rows) = made_of_leaves(&held, &probe, threads) else {
+                return tracing::debug!("round {round}: an audit will have leaves computed again");
+            };
             match home.save_rows(round, &me, &freeze, &rows) {
                 Ok(()) if adds_up(&held, &probe, &rows) => held.tabulated(shared.own.spares()),
                 // An attack's table, for which it may want its leaves.
