@@ -112,7 +112,7 @@ impl Leaves {
 
 /// Leaves in a file, packed as contributions are (COMMIT-6): about two bytes an integer.
 pub struct PackedLeaves {
-    file: File,
+    file: Mutex<File>,
     /// The loss of each, and the bytes of each of its pieces.
     leaves: Vec<(i64, Vec<usize>)>,
     /// Integers of each.
@@ -125,7 +125,7 @@ impl PackedLeaves {
     /// # Errors
     /// What the system reports.
     pub fn within(folder: &Path) -> io::Result<Self> {
-        Ok(Self { file: tempfile::tempfile_in(folder)?, leaves: Vec::new(), length: 0 })
+        Ok(Self { file: Mutex::new(tempfile::tempfile_in(folder)?), leaves: Vec::new(), length: 0 })
     }
 
     /// How many there are.
@@ -139,14 +139,16 @@ impl PackedLeaves {
     /// What the system reports. There is no use for the leaves then.
     pub fn add(&mut self, threads: usize, leaf: &[i32], loss: i64) -> io::Result<()> {
         let (workers, mut lengths) = (Workers::new(threads), Vec::new());
+        let mut file = lock(&self.file);
         let pieces: Vec<&[i32]> = leaf.chunks(PIECE).collect();
         for batch in pieces.chunks(threads.max(1)) {
             for packed in workers.each(batch.len(), |index| batch.get(index).map(|piece| pack(piece))) {
                 let packed = packed.unwrap_or_default();
-                self.file.write_all(&packed)?;
+                file.write_all(&packed)?;
                 lengths.push(packed.len());
             }
         }
+        drop(file);
         self.length = leaf.len();
         self.leaves.push((loss, lengths));
         Ok(())
@@ -157,7 +159,7 @@ impl PackedLeaves {
     /// # Errors
     /// What the system reports; [`io::ErrorKind::InvalidData`] where the file has changed.
     pub fn each(&self, threads: usize, take: &mut dyn FnMut(&[i32], i64)) -> io::Result<()> {
-        let mut file = &self.file;
+        let mut file = lock(&self.file);
         file.rewind()?;
         let (workers, mut leaf) = (Workers::new(threads), Vec::with_capacity(self.length));
         for (loss, lengths) in &self.leaves {
@@ -219,10 +221,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut packed = PackedLeaves::within(folder.path()).unwrap();
         packed.add(1, &leaf(5, 1000), 9).unwrap();
-        packed.file.rewind().unwrap();
-        packed.file.write_all(&[255; 8]).unwrap();
+        let change = |change: &dyn Fn(&mut File) -> io::Result<()>| change(&mut lock(&packed.file)).unwrap();
+        change(&|file| file.rewind().and_then(|()| file.write_all(&[255; 8])));
         assert!(packed.each(1, &mut |_, _| ()).is_err());
-        packed.file.set_len(8).unwrap();
+        change(&|file| file.set_len(8));
         assert!(packed.each(1, &mut |_, _| ()).is_err());
     }
 

@@ -31,8 +31,8 @@ pub struct Contribution {
     pub tree: Commitment,
     /// The state that it was computed on, while it is kept.
     pub state: Option<Arc<State>>,
-    /// Its leaves, while an audit may need them and there is room.
-    pub leaves: Mutex<Option<Leaves>>,
+    /// Its leaves, while an audit may need them and there is room. Rows are made of them outside the lock.
+    pub leaves: Mutex<Option<Arc<Leaves>>>,
     /// Whether its table is on the disk (AUDIT-2), which leaves no use for leaves and state.
     pub tabulated: AtomicBool,
 }
@@ -46,7 +46,9 @@ impl Contribution {
 
     /// Drops its leaves; they are computed again if an audit asks for them.
     fn drop_leaves(&self, spares: &Spares) {
-        if let Some(leaves) = lock(&self.leaves).take() {
+        let leaves = lock(&self.leaves).take();
+        // Whoever makes rows of them just now has the last of them.
+        if let Some(leaves) = leaves.and_then(Arc::into_inner) {
             leaves.spare(spares);
         }
     }
@@ -123,7 +125,7 @@ impl Own {
         let mut room = LEAF_BYTES;
         // The newest first: audits ask for those.
         for held in rounds.values().rev() {
-            let bytes = lock(&held.leaves).as_ref().map_or(0, Leaves::memory);
+            let bytes = lock(&held.leaves).as_ref().map_or(0, |leaves| leaves.memory());
             match room.checked_sub(bytes) {
                 Some(left) => room = left,
                 None => held.drop_leaves(&self.spares),

@@ -240,12 +240,13 @@ impl Table {
     fn make_room_for_unknown(&mut self, source: Source, known: bool, now: Instant) -> bool {
         let of = |source: Source| move |taken: &Taken| taken.is_unknown() && taken.source == source;
         let Some(most) = self.crowded(Taken::is_unknown) else { return false };
-        // A source with two more waits for nothing that this one has not: its newest has lost least. Where a thousand sources
-        // have one each, those of members come first.
-        let crowded = self.count(of(most)) > self.count(of(source)) + 1;
+        // The newest of a source with two more has lost least. Where a thousand sources have one each, those of members come
+        // first, with one each: who dials without end from such a source keeps no newcomer out.
+        let own = self.count(of(source));
+        let crowded = self.count(of(most)) > own + 1;
         self.clear_one(now, of(most))
             || crowded && self.clear_newest(of(most))
-            || known && self.clear_newest(|taken| taken.is_unknown() && !taken.known)
+            || known && own == 0 && self.clear_newest(|taken| taken.is_unknown() && !taken.known)
     }
 
     /// Takes the seat of the one of these that came last; whether there was one.
@@ -380,6 +381,7 @@ mod tests {
         let (seats, now) = (seats(), Instant::now());
         let strangers: Vec<_> = (1..3).map(|from| seats.admit(source(from), false, now).unwrap()).collect();
         let member = seats.admit(source(3), true, now).expect("a member came from there lately");
+        assert!(seats.admit(source(3), true, now).is_none(), "one more would take a newcomer's");
         let another = seats.admit(source(4), true, now).expect("there too");
         assert!(seats.admit(source(5), true, now).is_none(), "no stranger has one any more");
         assert!(strangers.iter().all(|seat| !seat.settle(Standing::Unknown, now)));

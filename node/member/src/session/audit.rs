@@ -111,13 +111,13 @@ fn adds_up(held: &Contribution, probe: &Probe, rows: &Rows) -> bool {
 
 /// The rows of kept leaves. A file that no longer has what was written counts as leaves that were not kept.
 fn made_of_leaves(held: &Contribution, probe: &Probe, threads: usize) -> Option<Rows> {
-    let leaves = lock(&held.leaves);
-    let rows = leaves.as_ref()?.rows(probe, &held.q, held.commit.loss, threads);
+    let leaves = lock(&held.leaves).clone()?;
+    let rows = leaves.rows(probe, &held.q, held.commit.loss, threads);
     let told =
         |error: &std::io::Error| tracing::warn!("round {}: leaves on disk: {error}", held.commit.round);
     let rows = rows.inspect_err(told).ok()??;
     // What memory holds was looked at before the commitment (COMMIT-7), and an attack's need not add up.
-    (!matches!(*leaves, Some(Leaves::Packed(_))) || adds_up(held, probe, &rows)).then_some(rows)
+    (!matches!(*leaves, Leaves::Packed(_)) || adds_up(held, probe, &rows)).then_some(rows)
 }
 
 /// The rows of a contribution's table, made from its kept leaves, or else from leaves that `again` recomputes. `again`

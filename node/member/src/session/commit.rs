@@ -189,7 +189,7 @@ impl Committing {
             let summed = ahead.unwrap_or_else(|| self.contribute(&work, &mut **arithmetic));
             (summed, arithmetic.threads())
         };
-        let leaves = Mutex::new(summed.take_leaves());
+        let leaves = Mutex::new(summed.take_leaves().map(Arc::new));
         let Summed { q, loss, count, trace, .. } = summed;
         let workers = Workers::new(threads);
         let layout = self.ledger.layout();
@@ -299,7 +299,7 @@ mod tests {
             loss,
             root: tree.root(),
         };
-        let leaves = Mutex::new(Some(Leaves::Memory(vec![(q.clone(), loss)])));
+        let leaves = Mutex::new(Some(Arc::new(Leaves::Memory(vec![(q.clone(), loss)]))));
         Contribution { commit, q, tree, state: None, leaves, tabulated: AtomicBool::default() }
     }
 
@@ -315,7 +315,8 @@ mod tests {
         };
         let probe = Probe::exact(&Digest::default());
         let sealed = |held: &Contribution, again: Contribution| {
-            let Some(Leaves::Memory(again)) = again.leaves.into_inner().unwrap() else { return false };
+            let again = again.leaves.into_inner().unwrap().and_then(Arc::into_inner);
+            let Some(Leaves::Memory(again)) = again else { return false };
             rows(held, &probe, 1, |take| again.into_iter().map(take).count() > 0).is_some()
         };
         let (said, kept) = pledged(computed(5, 70));
