@@ -142,6 +142,8 @@ fn cheats_are_banned(settings: &str, attacks: [&str; 2]) {
         honest[0] = run.join("node0", &invitation, &[]);
     }
     let mut late = run.join("late", &invitation, &[]);
+    // A steward that is away while somebody joins tells nobody whether it comes back.
+    late.wait_for_log("admitted as");
     run.wait_round(16);
     steward.kill();
     steward = run.host();

@@ -51,6 +51,9 @@ use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 
+/// How often admission is asked for where the steward does not answer.
+const TRIES: usize = 5;
+
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///
 /// # Errors
@@ -290,14 +293,14 @@ impl Session {
                 Standing::Active | Standing::Away | Standing::Silent(_) => Ok(()),
             };
         }
-        let mut answer = self.ask_in().await;
+        let mut answer = self.ask_in().await?;
         // CHAN-24: the steward seals no address at which it cannot reach this member. Without one it is a member that only
         // dials out.
         if let Err(PeerError::Refused(why)) = &answer
             && !self.addresses.is_empty()
         {
             let alone = std::mem::take(&mut self.addresses);
-            let without = self.ask_in().await;
+            let without = self.ask_in().await?;
             if matches!(without, Ok(Response::Done)) {
                 let said: Vec<&str> = alone.iter().map(|address| &**address).collect();
                 tracing::warn!(
@@ -325,8 +328,9 @@ impl Session {
         Ok(())
     }
 
-    /// Asks for admission, with the addresses that this member has now.
-    async fn ask_in(&self) -> Result<Response, PeerError> {
+    /// Asks for admission, with the addresses that this member has now. A steward that is restarting is waited for, some times
+    /// at most.
+    async fn ask_in(&mut self) -> Result<Result<Response, PeerError>, FollowError> {
         let NodeDriver { options, shared, .. } = &self.driver;
         let enrol = Enrol {
             invitation: options.ticket.present(self.me()),
@@ -334,8 +338,18 @@ impl Session {
             coins: None,
             name: options.name.clone(),
         };
-        let signed = shared.identity.sign(options.ticket.run, &enrol);
-        self.follower.peers().ask(self.follower.steward(), &Request::Enrol(signed)).await
+        let request = Request::Enrol(shared.identity.sign(options.ticket.run, &enrol));
+        let mut left = TRIES;
+        loop {
+            left -= 1;
+            match self.follower.peers().ask(self.follower.steward(), &request).await {
+                Err(PeerError::Net(error)) if left > 0 => {
+                    tracing::warn!("the steward does not answer ({error}); trying again");
+                    self.follower.step().await?;
+                }
+                answer => return Ok(answer),
+            }
+        }
     }
 
     async fn follow(&mut self) -> Result<End, JoinError> {

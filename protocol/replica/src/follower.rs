@@ -5,6 +5,7 @@ mod error;
 mod fetch;
 mod prefetches;
 mod proofs;
+mod row_holders;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,7 @@ use self::catch_up::Pending;
 pub use self::error::FollowError;
 use self::prefetches::Prefetches;
 use self::proofs::Shown;
+use self::row_holders::RowHolders;
 use crate::gossip::Gossiping;
 use crate::hearsay::Misbehaviour;
 use crate::peers::{Contact, PeerError, Peers, contact};
@@ -59,6 +61,7 @@ pub struct Follower {
     notice: u64,
     pending: VecDeque<Pending>,
     prefetches: Prefetches,
+    row_holders: RowHolders,
     gossip: Option<Arc<Gossiping>>,
     findings: Option<mpsc::Receiver<Misbehaviour>>,
     listener: Option<NoticeListener>,
@@ -93,6 +96,7 @@ impl Follower {
             notice: 0,
             pending: VecDeque::new(),
             prefetches: Prefetches::default(),
+            row_holders: RowHolders::default(),
             gossip: None,
             findings: None,
             listener: None,

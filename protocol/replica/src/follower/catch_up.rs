@@ -1,13 +1,13 @@
 //! Taking the sealed steps of the state: from the results where they are still at hand, else by fetching a whole state.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, ShardId};
+use muster_core::ids::{Block, Digest, Height, Part, Round, Row, ShardId};
 use muster_core::ledger::Event;
 use muster_core::lock::lock;
+use muster_core::messages::offer::StateOffer;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::state::{ShardStep, StateRoots, Update};
@@ -27,8 +27,6 @@ use crate::stopwatch::Phase;
 const FETCHES: u32 = 16;
 const AGAIN: Duration = Duration::from_millis(500);
 const AT_LAST: Duration = Duration::from_secs(4);
-/// How long the swarm is asked who holds a row.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -227,10 +225,31 @@ impl Follower {
 
     /// Fetches the state that the steward offers; `false` when the ledger must move on first.
     async fn fetch_state(&mut self) -> Result<bool, FollowError> {
+        self.look_for_holders();
+        let Some(offer) = self.offered().await? else { return Ok(false) };
+        tracing::info!("fetching the state before round {}", offer.round);
+        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
+        let hinted = only_row(&wanted).map(|row| self.row_holders.of(row)).unwrap_or_default();
+        let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer, hinted };
+        let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
+            Ok(state) => state,
+            Err(error) => return later(error).map(|()| false),
+        };
+        // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
+        if offer.roots.with(&state) != offer.roots {
+            return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
+        }
+        let held = HeldState { state, rows: Rows::new(), roots: offer.roots };
+        lock(&self.replica).replace(held, offer.round);
+        Ok(true)
+    }
+
+    /// The state that the steward offers, if it is a sealed one with something that is lacking here.
+    async fn offered(&self) -> Result<Option<StateOffer>, FollowError> {
         let offer = match self.peers.ask(&self.steward, &Request::StateOffer).await {
             Ok(Response::State(offer)) => offer,
             Ok(_) => return Err(PeerError::Unexpected.into()),
-            Err(error) => return later(error),
+            Err(error) => return later(error).map(|()| None),
         };
         // The offer is the steward's word; which roots were sealed before that round is the ledger's.
         let sealed = match self.ledger.round(offer.round) {
@@ -244,45 +263,31 @@ impl Follower {
         };
         // An older state would undo rounds that were applied; the same one may have what is lacking here.
         let newer = offer.round > at || (offer.round == at && !complete);
-        if sealed != Some(&offer.roots) || !newer {
-            return Ok(false);
+        let useful = sealed == Some(&offer.roots) && newer;
+        Ok(useful.then_some(offer))
+    }
+
+    /// STATE-13: has the swarm asked who holds the row of this member.
+    fn look_for_holders(&self) {
+        let wanted = lock(&self.replica).wanted_of(self.ledger.state().rows());
+        if let (Some(gossip), Some(row)) = (&self.gossip, only_row(&wanted)) {
+            self.row_holders.look(gossip, row);
         }
-        tracing::info!("fetching the state before round {}", offer.round);
-        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
-        let hinted = self.said_to_hold(&wanted).await;
-        let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer, hinted };
-        let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
-            Ok(state) => state,
-            Err(error) => return later(error),
-        };
-        // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
-        if offer.roots.with(&state) != offer.roots {
-            return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
-        }
-        let held = HeldState { state, rows: Rows::new(), roots: offer.roots };
-        lock(&self.replica).replace(held, offer.round);
-        Ok(true)
     }
 }
 
-impl Follower {
-    /// Who says in the swarm's table that it holds the one row of these shards. Hints: they are tried first.
-    async fn said_to_hold(&self, shards: &[ShardId]) -> BTreeSet<MemberId> {
-        let mut rows = shards.iter().filter_map(|shard| shard.row());
-        match (&self.gossip, rows.next(), rows.next()) {
-            (Some(gossip), Some(row), None) => gossip.holders(row, LOOK).await,
-            // Whoever holds all rows has somebody to ask for each of them.
-            _ => BTreeSet::new(),
-        }
-    }
+/// The one row of these shards. Whoever holds all rows has somebody to ask for each of them.
+fn only_row(shards: &[ShardId]) -> Option<Row> {
+    let mut rows = shards.iter().filter_map(|shard| shard.row());
+    rows.next().filter(|_| rows.next().is_none())
 }
 
 /// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.
-fn later(error: PeerError) -> Result<bool, FollowError> {
+fn later(error: PeerError) -> Result<(), FollowError> {
     match error {
         PeerError::Net(_) | PeerError::Refused(_) | PeerError::Unreachable => {
             tracing::info!("the state is unavailable for now ({error}); trying again");
-            Ok(false)
+            Ok(())
         }
         error => Err(error.into()),
     }

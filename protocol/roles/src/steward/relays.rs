@@ -70,9 +70,29 @@ impl Relays {
         self.asked.clear();
     }
 
-    /// The round is over.
+    /// The round is over. What is on its way to the disk was of this round, and takes no room of the next one.
     pub(super) fn forget(&mut self) {
         self.stored.clear();
+        self.storing.clear();
         self.asked.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_after_its_round_takes_no_room_of_the_next_one() {
+        let (mut relays, sender) = (Relays::default(), MemberId([1; 32]));
+        let relay = |part| Relay { sender, attempt: 0, part: Part(part) };
+        relays.store(Question(1), relay(1));
+        assert!(!relays.has_room(&relay(2), 1) && relays.has_room(&relay(1), 1));
+        relays.forget();
+        relays.stored(Question(1), true);
+        assert!(relays.has_room(&relay(2), 1));
+        relays.store(Question(2), relay(2));
+        relays.stored(Question(2), true);
+        assert!(!relays.has_room(&relay(3), 1));
     }
 }
