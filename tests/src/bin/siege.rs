@@ -257,7 +257,7 @@ impl Turn {
         let more: &[&str] = if flooder.attackers() > 0 { &["--per-address", "1024"] } else { &[] };
         let mut steward = run.host_with(&[&["--web", "127.0.0.1:0"], more].concat());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let busy = |number| run.spawn(&format!("busy{number}"), "nice", &["-n", "19", program, "busy"]);
+        let busy = |number| run.spawn(&format!("busy{number}"), "chrt", &["--idle", "0", program, "busy"]);
         let _busy: Vec<Process> = (0..processors).map(busy).collect();
         let from = WARM + rounds;
         let mut cast = Cast::join(&run, program, flooder, from);
@@ -268,8 +268,9 @@ impl Turn {
         let honest = cast.ids(&run);
         if let Flooder::Strangers(flood) = flooder {
             let target = runtime.block_on(onlooker.target(&steward, &honest[0]));
-            let nice = ["-n", "19", program, "flood", flood.name(), &target.to_words()];
-            cast.others.push(run.spawn("flood", "nice", &nice));
+            // By what is left of the processors, however many threads it has: it has a machine of its own for that.
+            let idle = ["--idle", "0", program, "flood", flood.name(), &target.to_words()];
+            cast.others.push(run.spawn("flood", "chrt", &idle));
         }
         let begun = run.events("round").len().max(from);
         let reached = reached && reach(&run, &mut steward, begun + RISING);
