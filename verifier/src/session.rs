@@ -144,6 +144,7 @@ impl VerifierSession {
         });
         let replica = replica.await.map_err(|error| Failure::environment(error.to_string()))?;
         let replica = replica.map_err(Failure::arithmetic)?;
+        let replica = replica.with_past_files(self.home.row_files()?, memory::PAST_BYTES);
         let mut follower =
             Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
         follower.keep_proofs(self.home.clone())?;

@@ -72,9 +72,11 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
     let journal = Arc::new(Journal::open(&home)?);
     let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;
+    let files = home.row_files()?;
     // Nobody but the steward has to have all rows, and it needs one at a time.
-    let row_files = if manifest.model.rows() > 1 { Some(home.row_files()?) } else { None };
-    let start = Recovery { home: &home, manifest: &manifest, dataset: &dataset, line, machine, row_files };
+    let row_files = (manifest.model.rows() > 1).then(|| files.clone());
+    let start =
+        Recovery { home: &home, manifest: &manifest, dataset: &dataset, line, machine, files, row_files };
     let replica = start.replica(&ledger)?;
     Ok(Recovered {
         home,
@@ -151,6 +153,9 @@ struct Recovery<'a> {
     line: Vec<Round>,
     machine: Machine,
     /// Where the rows go that are not in memory.
+    /// Where earlier states go.
+    files: RowFiles,
+    /// Where rows go.
     row_files: Option<RowFiles>,
 }
 
@@ -191,6 +196,7 @@ impl Recovery<'_> {
         if let Some(files) = &self.row_files {
             replica = replica.with_row_files(files.clone())?;
         }
+        replica = replica.with_past_files(self.files.clone(), memory::PAST_BYTES);
         let first = start.unwrap_or_default();
         for round in self.line.iter().filter(|round| **round >= first) {
             replica.skip_to(*round);

@@ -372,9 +372,8 @@ mod tests {
             }
         };
         refusal(
-            "[model]\nvocabulary = 50000\nwidth = 24576\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 24576\n\
-             [retention]\nstates = 4096\n",
-            &["GFLOP/s a core", "can help   no, because this run takes", "retention.states"],
+            "[model]\nvocabulary = 50000\nwidth = 24576\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 24576\n",
+            &["GFLOP/s a core", "can help   no, because this run takes", "model.*"],
         );
         refusal(
             "[model]\nwidth = 512\nlayers = 4\nheads = 8\nkey_value_heads = 8\nhidden = 1024\n[training]\nleaf_windows = 1024\n\

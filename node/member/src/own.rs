@@ -10,7 +10,6 @@ use muster_core::layout::Layout;
 use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
-use muster_core::state::State;
 
 use super::ahead::Ahead;
 use super::leaves::{Leaves, Spares};
@@ -29,11 +28,9 @@ pub struct Contribution {
     pub q: Vec<i32>,
     /// Its chunks' tree.
     pub tree: Commitment,
-    /// The state that it was computed on, while it is kept.
-    pub state: Option<Arc<State>>,
     /// Its leaves, while an audit may need them and there is room. Rows are made of them outside the lock.
     pub leaves: Mutex<Option<Arc<Leaves>>>,
-    /// Whether its table is on the disk (AUDIT-2), which leaves no use for leaves and state.
+    /// Whether its table is on the disk (AUDIT-2), which leaves no use for leaves.
     pub tabulated: AtomicBool,
 }
 

@@ -29,6 +29,7 @@ use muster_net::shares::Turns;
 use muster_organise::MANIFEST;
 use muster_replica::{
     Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
+    memory,
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_show::Shown;
@@ -175,6 +176,7 @@ impl Session {
         disk::check_run(&options, &manifest)?;
         let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
+        let replica = replica.with_past_files(home.row_files()?, memory::PAST_BYTES);
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.hold_row_of(identity.id());
         follower.keep_proofs(Home::clone(&home))?;

@@ -124,14 +124,24 @@ impl HeldState {
 #[derive(Clone, Debug)]
 pub struct KeptState {
     root: Digest,
+    /// Whether it has its moments.
+    whole: bool,
+    /// The shards that leaves are computed on: in memory, or moved to the disk since.
+    near: Vec<ShardId>,
     state: Arc<State>,
+    /// Shards on the disk.
     rows: Rows,
 }
 
 impl KeptState {
     /// Of a state that is in memory, with the run's root.
     pub fn in_memory(root: Digest, state: Arc<State>) -> Self {
-        Self { root, state, rows: Rows::new() }
+        Self::assemble(root, state, Rows::new())
+    }
+
+    fn assemble(root: Digest, state: Arc<State>, rows: Rows) -> Self {
+        let (whole, near) = (!state.first.is_empty(), state.held().collect());
+        Self { root, whole, near, state, rows }
     }
 
     /// Of a state, in the memory of another one; its moments only if it is to be kept `whole`.
@@ -150,7 +160,21 @@ impl KeptState {
         let row = |(id, file): (&ShardId, &RowFile)| {
             (*id, if whole { file.clone() } else { file.without_moments() })
         };
-        Self { root: held.roots.root(), state, rows: held.rows.iter().map(row).collect() }
+        Self::assemble(held.roots.root(), state, held.rows.iter().map(row).collect())
+    }
+
+    /// The same with all its shards on the disk. `roots` are those of the state.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub(crate) fn stored(&self, files: &RowFiles, roots: &StateRoots) -> Result<Self, StoreError> {
+        let mut rows = self.rows.clone();
+        for id in self.state.held() {
+            if let (Some(shard), Some(roots)) = (self.state.shard(id), roots.shard(id)) {
+                rows.insert(id, files.put(shard, *roots)?);
+            }
+        }
+        Ok(Self { state: Arc::default(), rows, near: self.near.clone(), ..*self })
     }
 
     /// The run's root.
@@ -158,19 +182,25 @@ impl KeptState {
         self.root
     }
 
-    /// The shards that are in memory.
-    pub fn memory(&self) -> &Arc<State> {
-        &self.state
+    /// The shards that leaves are computed on. Read from the disk if they are there; none where that cannot be read.
+    pub fn near(&self) -> Option<Arc<State>> {
+        self.shards(&self.near)
     }
 
-    /// The same, to be written to; none while somebody else has it.
+    /// Bytes of the shards that are in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let State { parameters, first, second, .. } = &*self.state;
+        4 * (parameters.len() + first.len() + second.len())
+    }
+
+    /// Its memory, to be written to; none while somebody else has it.
     pub(crate) fn into_memory(self) -> Option<State> {
-        Arc::into_inner(self.state)
+        Arc::into_inner(self.state).filter(|state| !state.shards.is_empty())
     }
 
     /// Whether it can be trained on.
     pub fn has_moments(&self) -> bool {
-        !self.state.first.is_empty()
+        self.whole
     }
 
     /// These shards of it alone; none where it lacks one, or the disk cannot be read.
@@ -180,13 +210,15 @@ impl KeptState {
         }
         let selected = select(&self.state, &self.rows, shards, self.has_moments());
         let selected =
-            selected.inspect_err(|error| tracing::warn!("a row of a state cannot be read: {error}")).ok()?;
+            selected.inspect_err(|error| tracing::warn!("an earlier state cannot be read: {error}")).ok()?;
         (selected.shards.len() == shards.len()).then(|| Arc::new(selected))
     }
 
-    /// The state itself, which has these roots.
-    pub(crate) fn held(&self, roots: StateRoots) -> HeldState {
-        HeldState { state: State::clone(&self.state), rows: self.rows.clone(), roots }
+    /// The state itself, which has these roots; none where the disk cannot be read.
+    pub(crate) fn held(&self, roots: StateRoots) -> Option<HeldState> {
+        let mut rows = self.rows.clone();
+        rows.retain(|id, _| !self.near.contains(id));
+        Some(HeldState { state: Arc::unwrap_or_clone(self.near()?), rows, roots })
     }
 }
 
@@ -194,7 +226,9 @@ impl KeptState {
 fn select(memory: &State, rows: &Rows, shards: &[ShardId], moments: bool) -> Result<State, StoreError> {
     let mut selected = memory.select(shards.iter().copied());
     for (id, row) in shards.iter().filter_map(|id| Some((id, rows.get(id)?))) {
-        selected = selected.and(&if moments { row.load(*id)? } else { row.load_parameters(*id)? });
+        let row = if moments { row.load(*id)? } else { row.load_parameters(*id)? };
+        // The first one is not copied: it may be the whole model.
+        selected = if selected.shards.is_empty() { row } else { selected.and(&row) };
     }
     Ok(selected)
 }

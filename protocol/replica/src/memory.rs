@@ -14,12 +14,15 @@ use muster_core::regime::Regime;
 
 use crate::results::{ROUNDS, ROUNDS_BEFORE_DISK};
 
+/// Bytes of earlier states in memory: where all of them take more, they are on the disk.
+pub const PAST_BYTES: u64 = 64 << 20;
+
 /// Bytes that a run takes at least, by the settings that they follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// What is there once, however long anything is kept: parameters, moments, updates, results.
     model: u64,
-    /// Parameters of the states that are kept, with their moments where the run may go back.
+    /// Earlier states, as far as they are in memory.
     states: u64,
     /// Contributions that are kept for audits.
     contributions: u64,
@@ -94,18 +97,23 @@ fn rounds(manifest: &Manifest, most: usize) -> u64 {
 
 /// What a state of so many parameters takes, with the earlier ones, beside results of so many bytes.
 fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -> Need {
-    let Manifest { training, retention, .. } = manifest;
+    let training = &manifest.training;
     // To go back to a state takes its moments, too.
     let whole = if manifest.keeps_moments() { 3 } else { 1 };
-    let kept = whole * u64::from(retention.states.min(training.rounds));
+    let past = past(manifest, vectors(parameters, whole));
     Need {
         // Parameters, two moments, the snapshot, and the update that is applied.
         model: vectors(parameters, 4 + whole).saturating_add(results),
-        states: vectors(parameters, kept),
+        states: if past > PAST_BYTES { 0 } else { past },
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
         text: text(manifest),
     }
+}
+
+/// Bytes of all earlier states that are kept, of so many each.
+pub fn past(manifest: &Manifest, bytes: u64) -> u64 {
+    bytes.saturating_mul(u64::from(manifest.retention.states.min(manifest.training.rounds)))
 }
 
 /// The committed files in memory, and the tree over the chunks of each: two hashes for a chunk.

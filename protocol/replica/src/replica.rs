@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use crate::archive::states::initial;
 use crate::held::{HeldState, KeptState, Stepper};
+use crate::memory;
 use crate::stopwatch::Stopwatch;
 use crate::witness::{Brought, Exhibited};
 
@@ -43,11 +44,14 @@ pub struct Replica {
     held: HeldState,
     /// Where rows are that are not in memory.
     row_files: Option<RowFiles>,
+    /// Where earlier states go, where all of them take more bytes than this.
+    past_files: Option<(RowFiles, u64)>,
     round: Round,
     /// Whether a step of the state failed half-way.
     torn: bool,
-    /// Of the state as it is now, what is kept of it afterwards.
+    /// Of the state as it is now, what is kept of it afterwards; and its roots.
     snapshot: KeptState,
+    snapshot_roots: StateRoots,
     history: VecDeque<KeptState>,
     stopwatch: Arc<Stopwatch>,
 }
@@ -95,6 +99,7 @@ impl Replica {
     ) -> Self {
         let layout = Arc::new(Layout::of_run(&manifest));
         let snapshot = KeptState::of(&held, manifest.keeps_moments(), None);
+        let snapshot_roots = held.roots.clone();
         Self {
             manifest,
             layout,
@@ -103,9 +108,11 @@ impl Replica {
             keeps: watch::Sender::new(Keeps::Everything),
             held,
             row_files: None,
+            past_files: None,
             round,
             torn: false,
             snapshot,
+            snapshot_roots,
             history: VecDeque::new(),
             stopwatch: Arc::default(),
         }
@@ -122,6 +129,12 @@ impl Replica {
         }
         self.row_files = Some(files);
         Ok(self)
+    }
+
+    /// The same, with earlier states on the disk from now on if all of them would take more bytes than these.
+    #[must_use]
+    pub fn with_past_files(self, files: RowFiles, beyond: u64) -> Self {
+        Self { past_files: Some((files, beyond)), ..self }
     }
 
     /// The manifest.
@@ -209,13 +222,18 @@ impl Replica {
     /// Root, parameters and exponents of the shards in memory, to compute leaves on while the replica goes on; their moments,
     /// too, where the run may go back to the state.
     pub fn snapshot(&self) -> (Digest, Arc<State>) {
-        (self.snapshot.root(), self.snapshot.memory().clone())
+        // It is in memory: of that kind `near` reads nothing.
+        (self.snapshot.root(), self.snapshot.near().unwrap_or_default())
     }
 
     /// What is kept of a state: parameters and exponents; its moments, too, where the run may go back to it.
     pub fn state_at(&self, root: &Digest) -> Option<KeptState> {
-        let kept = self.history.iter().chain([&self.snapshot]);
-        kept.into_iter().find(|kept| kept.root() == *root).cloned()
+        self.newest_first().find(|kept| kept.root() == *root).cloned()
+    }
+
+    /// What is kept. Of one state it may be kept twice: with fewer shards first, and then with those that were fetched.
+    fn newest_first(&self) -> impl Iterator<Item = &KeptState> {
+        [&self.snapshot].into_iter().chain(self.history.iter().rev())
     }
 
     /// Roots of the states that [`Self::state_at`] gives.
@@ -256,21 +274,40 @@ impl Replica {
         if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.held.roots.shards.len()) {
             self.held.roots = sealed.overlaid(&self.held.roots, self.held.shards());
         }
-        let mut oldest = None;
-        // Dropped before the new one is made, so that `retention.states` earlier ones are in memory and no more.
-        while self.history.len() >= self.manifest.retention.states as usize {
-            oldest = self.history.pop_front();
-        }
-        // The new one takes the memory of the oldest, unless somebody still computes on that.
-        self.renew(oldest.and_then(KeptState::into_memory));
+        // Dropped before the new one is made, so that `retention.states` earlier ones are kept and no more.
+        let oldest = self.make_room();
+        self.renew(oldest);
         Ok(self.held.roots.clone())
     }
 
-    /// Keeps the snapshot, and makes one of the state as it is now.
-    fn renew(&mut self, spare: Option<State>) {
-        let fresh = KeptState::of(&self.held, self.manifest.keeps_moments(), spare);
-        let before = std::mem::replace(&mut self.snapshot, fresh);
-        self.history.push_back(before);
+    /// Drops earlier states, up to one less than are kept. Gives the memory of the last of them, if nobody computes on it.
+    fn make_room(&mut self) -> Option<State> {
+        let mut oldest = None;
+        while self.history.len() >= self.manifest.retention.states as usize {
+            oldest = self.history.pop_front();
+        }
+        oldest.and_then(KeptState::into_memory)
+    }
+
+    /// Keeps the snapshot, and makes one of the state as it is now, in memory that is not needed any more.
+    fn renew(&mut self, mut spare: Option<State>) {
+        let before = self.snapshot.clone();
+        let all = memory::past(&self.manifest, before.bytes() as u64);
+        let files = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond);
+        let stored = files.map(|(files, _)| before.stored(files, &self.snapshot_roots));
+        // An earlier state that the disk does not take stays in memory: audits may ask for it.
+        let full = |error: &StoreError| tracing::warn!("an earlier state stays in memory: {error}");
+        match stored.and_then(|stored| stored.inspect_err(full).ok()) {
+            Some(stored) => {
+                self.history.push_back(stored);
+                drop(before);
+                let nothing = KeptState::in_memory(self.snapshot.root(), Arc::default());
+                spare = std::mem::replace(&mut self.snapshot, nothing).into_memory();
+            }
+            None => self.history.push_back(before),
+        }
+        self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), spare);
+        self.snapshot_roots = self.held.roots.clone();
     }
 
     /// STATE-6: goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
@@ -279,8 +316,8 @@ impl Replica {
         let root = sealed.root();
         // Without its moments a state cannot be trained on.
         let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
-        let Some(kept) = kept else { return false };
-        self.held = kept.held(sealed.clone());
+        let Some(held) = kept.and_then(|kept| kept.held(sealed.clone())) else { return false };
+        self.held = held;
         (self.round, self.torn) = (round, false);
         self.renew(None);
         true
@@ -295,8 +332,9 @@ impl Replica {
     pub fn replace(&mut self, held: HeldState, round: Round) {
         self.held = held;
         (self.round, self.torn) = (round, false);
-        self.renew(None);
-        self.history.clear();
+        // Earlier states stay: this member may still be audited on them.
+        let oldest = self.make_room();
+        self.renew(oldest);
     }
 
     /// Mean loss on the held-out text, in nats per token: of the windows that belong to a row that it holds. None without
@@ -308,7 +346,7 @@ impl Replica {
 
     /// What a judge may look at: the kept states, the text, and what was brought.
     pub fn witness(&self, brought: Brought) -> Exhibited {
-        let states = self.history.iter().chain([&self.snapshot]).cloned().collect();
+        let states = self.newest_first().cloned().collect();
         Exhibited::new(states, self.dataset.clone(), &self.manifest, brought)
     }
 

@@ -113,6 +113,82 @@ fn rows_on_the_disk_have_the_bits_of_rows_in_memory() {
     }
 }
 
+/// STATE-6: whether a run goes back decides what is kept of an earlier state, and where it lies decides nothing.
+#[test]
+fn earlier_states_on_the_disk_have_the_bits_of_those_in_memory() {
+    for (branch, rewinds) in [(0, true), (2, true), (2, false)] {
+        let folder = Folder::new(&format!("past-{branch}-{rewinds}"));
+        let (manifest, dataset) = manifest(&folder.0, branch);
+        let manifest = if rewinds {
+            manifest
+        } else {
+            Arc::new(Manifest { rollback: Rollback::never(), ..Manifest::clone(&manifest) })
+        };
+        let home = Home::open(&folder.0.join("home")).unwrap();
+        let files = home.row_files().unwrap();
+        let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
+        let mut replicas = [
+            genesis(),
+            genesis().with_past_files(files.clone(), 0),
+            genesis().with_row_files(files.clone()).unwrap().with_past_files(files, 0),
+        ];
+        let layout = replicas[0].layout().clone();
+        let mut all: Vec<StateRoots> = vec![replicas[0].roots().clone()];
+        for round in 0..7 {
+            let whole = update(&layout, round, &shards(round, replicas[0].roots().rows()));
+            let roots = replicas.each_mut().map(|replica| replica.apply([Ok(&whole)], None).unwrap());
+            assert!(roots.iter().all(|other| *other == roots[0]), "round {round}");
+            all.push(roots[0].clone());
+            for before in &all[(round as usize + 1).saturating_sub(3)..] {
+                let kept = replicas.each_ref().map(|replica| replica.state_at(&before.root()).unwrap());
+                assert!(kept.iter().all(|kept| kept.has_moments() == rewinds));
+                for row in (0..before.rows()).map(Row) {
+                    let path: Vec<ShardId> = layout.path(row).collect();
+                    let [memory, past, both] = kept.each_ref().map(|kept| kept.shards(&path).unwrap());
+                    assert!(memory == past && memory == both, "round {round}, {row:?}");
+                }
+                assert_eq!(kept[0].near(), kept[1].near(), "round {round}");
+            }
+        }
+        // Three of them, with moments or without, and each row of the third replica besides.
+        let most = (if rewinds { 2 } else { 1 }) * 3 * 2 * (usize::from(ROWS) + 1) + 2 * usize::from(ROWS);
+        assert!(folder.row_files() <= most, "{}", folder.row_files());
+        for replica in &mut replicas {
+            assert_eq!(replica.rewind(&all[5], Round(7)), rewinds);
+            assert!(!rewinds || replica.roots() == &all[5]);
+        }
+        let last = update(&layout, 7, &shards(7, ROWS));
+        let roots = replicas.each_mut().map(|replica| replica.apply([Ok(&last)], None).unwrap());
+        assert!(roots[0] == roots[1] && roots[0] == roots[2]);
+        drop(replicas);
+        assert_eq!(folder.row_files(), 0);
+    }
+}
+
+/// AUDIT-2: a member that fetched a state has those before it still, and is asked about the work that it did on them.
+#[test]
+fn what_a_replica_had_before_a_fetch_stays_for_audits() {
+    let folder = Folder::new("fetched");
+    let (manifest, dataset) = manifest(&folder.0, 2);
+    let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
+    let (mut replica, mut ahead) = (genesis(), genesis());
+    let layout = replica.layout().clone();
+    let first = replica.roots().root();
+    for round in 0..2 {
+        ahead.apply([Ok(&update(&layout, round, &shards(round, 1)))], None).unwrap();
+    }
+    // Trunk and row 1; then the same state with row 2.
+    let path = |row: u16| layout.path(Row(row)).collect::<Vec<ShardId>>();
+    for row in [1, 2] {
+        let state = ahead.held_state().select(&path(row), true).unwrap();
+        let held = HeldState { state, rows: Default::default(), roots: ahead.roots().clone() };
+        replica.replace(held, Round(2));
+        assert!(replica.state_at(&first).is_some(), "the state before");
+        let newest = replica.state_at(&ahead.roots().root()).unwrap();
+        assert!(newest.shards(&path(row)).is_some(), "the shards that were fetched last");
+    }
+}
+
 #[test]
 fn a_state_with_rows_on_the_disk_is_written_read_and_offered() {
     let folder = Folder::new("offer");

@@ -1,4 +1,5 @@
-//! Rows of experts on disk instead of in memory: scratch files in `rows/`, each removed once no state has it any more.
+//! Shards on disk instead of in memory, rows of experts above all: scratch files in `rows/`, each removed once no state has it
+//! any more.
 //!
 //! They outlive no process: a restart makes them anew from what is kept of states and aggregates.
 
@@ -24,7 +25,7 @@ const ADVICE: &str = "check the disk and start again: what lies there is compute
 /// Rows of one state, by shard.
 pub type Rows = BTreeMap<ShardId, RowFile>;
 
-/// The directory of the rows that a process does not keep in memory.
+/// The directory of the shards that a process does not keep in memory.
 #[derive(Clone, Debug)]
 pub struct RowFiles {
     directory: PathBuf,
@@ -61,18 +62,19 @@ impl Home {
 }
 
 impl RowFiles {
-    /// Writes a row down, which has these roots. Nothing is synced.
+    /// Writes a row down, which has these roots, with whatever it has of its moments. Nothing is synced.
     ///
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn put(&self, row: ShardView<'_>, roots: ShardRoots) -> Result<RowFile> {
         let [parameters, moments @ ..] = row.vectors;
+        let has_moments = moments.iter().all(|moments| moments.len() == parameters.len());
         Ok(RowFile {
             shard: row.shard,
             exponents: row.exponents.into(),
             roots,
             parameters: self.write(&[parameters])?,
-            moments: Some(self.write(&moments)?),
+            moments: has_moments.then(|| self.write(&moments)).transpose()?,
         })
     }
 

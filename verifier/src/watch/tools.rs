@@ -69,8 +69,8 @@ impl Tools {
 
     /// One of them.
     pub(super) fn state(&self, root: &Digest) -> Option<Arc<State>> {
-        let kept = lock(&self.replica).state_at(root).map(|kept| kept.memory().clone());
-        kept.or_else(|| self.states.get(root).cloned())
+        let kept = lock(&self.replica).state_at(root);
+        kept.and_then(|kept| kept.near()).or_else(|| self.states.get(root).cloned())
     }
 
     /// The state of the work's round, the text, and the contribution.

@@ -32,15 +32,20 @@ pub(crate) trait States: Send + Sync + 'static {
 
 impl States for Mutex<Replica> {
     fn at(&self, root: &Digest, row: Row) -> Option<Arc<State>> {
-        let replica = lock(self);
-        let path: Vec<ShardId> = replica.layout().path(row).collect();
-        replica.state_at(root)?.shards(&path)
+        let (kept, path) = {
+            let replica = lock(self);
+            (replica.state_at(root)?, replica.layout().path(row).collect::<Vec<ShardId>>())
+        };
+        kept.shards(&path)
     }
 
     fn oldest(&self) -> Option<Arc<State>> {
-        let replica = lock(self);
-        let root = replica.states_at_hand().next()?;
-        replica.state_at(&root).map(|kept| kept.memory().clone())
+        let kept = {
+            let replica = lock(self);
+            let root = replica.states_at_hand().next()?;
+            replica.state_at(&root)?
+        };
+        kept.near()
     }
 }
 

@@ -10,8 +10,10 @@ use muster_core::ledger::RoundView;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
+use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
 use muster_core::sketch::Probe;
+use muster_core::state::State;
 use muster_roles::node::NodeInput;
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
@@ -57,6 +59,7 @@ impl NodeDriver {
         let (manifest, dataset, arithmetic) =
             (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
         let (conduct, threads) = (self.conduct.clone(), self.options.machine.threads);
+        let replica = self.replica.clone();
         let pause = conduct.lingers(Delay::Audit, &manifest);
         let (dawdles, ledgers) = (conduct.dawdles(request.round), self.shared.ledger.clone());
         self.spawn(async move {
@@ -75,7 +78,19 @@ impl NodeDriver {
                 let seed = assign::round_seed(ledger.run(), request.round, &held.commit.state);
                 let kept = tabulated(&home, &me, &request.freeze, &probe, &held);
                 let again = |take: &mut dyn FnMut(LeafSum)| {
-                    recompute(&held, manifest, dataset, seed, &arithmetic, take)
+                    // AUDIT-2: also of the round that a restart fell into, of which there may be no table. After a move the state may
+                    // be of another row.
+                    let state = lock(&replica).state_at(&held.commit.state);
+                    let shards = held.commit.shards(ledger.layout());
+                    let Some(state) = state.and_then(|state| state.shards(&shards)) else {
+                        tracing::warn!(
+                            "asked about round {}, whose state is not kept here any more",
+                            held.commit.round
+                        );
+                        return false;
+                    };
+                    recompute(&held.commit, state, manifest, dataset, seed, &arithmetic, take);
+                    true
                 };
                 let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
                 let asked = AuditedContribution {
@@ -151,20 +166,16 @@ pub(super) fn rows(
     Rows::new(rows).ok()
 }
 
-/// Computes the leaves of a contribution again; none without its state.
+/// Computes the leaves of a contribution again, on its state.
 fn recompute(
-    held: &Contribution,
+    commit: &Commit,
+    state: Arc<State>,
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
     seed: Digest,
     arithmetic: &Mutex<Box<dyn Backend>>,
     take: &mut dyn FnMut(LeafSum),
-) -> bool {
-    let commit = &held.commit;
-    let Some(state) = held.state.clone() else {
-        tracing::warn!("asked about round {}, whose state is not kept here any more", commit.round);
-        return false;
-    };
+) {
     let work = Assignment {
         route: commit.route.clone(),
         manifest,
@@ -187,5 +198,4 @@ fn recompute(
     // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.
     let mut arithmetic = lock(arithmetic);
     work.leaves(&mut **arithmetic, &|_| true, take);
-    true
 }

@@ -39,12 +39,7 @@ impl NodeDriver {
         if let Some(held) = self.shared.own.round(round) {
             return Some(held);
         }
-        let ledger = self.machine.ledger();
-        let mut held = written(&self.home, &self.journal, ledger, &self.me(), round)?;
-        // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
-        // After a Rewind or a move it may be of another row.
-        let state = self.state_at(&held.commit.state);
-        held.state = state.filter(|state| state.held().eq(held.commit.shards(ledger.layout())));
+        let held = written(&self.home, &self.journal, self.machine.ledger(), &self.me(), round)?;
         Some(self.shared.own.put(held))
     }
 
@@ -101,7 +96,8 @@ impl NodeDriver {
 
     /// What leaves are computed on, while it is kept.
     fn state_at(&self, root: &Digest) -> Option<Arc<State>> {
-        Some(lock(&self.replica).state_at(root)?.memory().clone())
+        let kept = lock(&self.replica).state_at(root)?;
+        kept.near()
     }
 
     /// Computes a contribution, and has it committed to.
@@ -124,7 +120,7 @@ impl NodeDriver {
     }
 }
 
-/// The contribution to a round as an earlier process wrote it down: without state and leaves.
+/// The contribution to a round as an earlier process wrote it down: without leaves.
 pub(super) fn written(
     home: &Home,
     journal: &Journal,
@@ -138,7 +134,7 @@ pub(super) fn written(
     let q = reassemble(ledger, &commit.root, &kept)?;
     let tree = Commitment::new(ledger.layout(), &q);
     let (leaves, tabulated) = Default::default();
-    Some(Contribution { commit, q, tree, state: None, leaves, tabulated })
+    Some(Contribution { commit, q, tree, leaves, tabulated })
 }
 
 fn bad(reject: Reject) -> JoinError {
@@ -214,14 +210,7 @@ impl Committing {
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
         let signed = self.shared.stopwatch.time(Phase::Signing, sign);
-        let computed = Contribution {
-            commit,
-            q,
-            tree,
-            state: Some(work.state),
-            leaves,
-            tabulated: AtomicBool::default(),
-        };
+        let computed = Contribution { commit, q, tree, leaves, tabulated: AtomicBool::default() };
         let (signed, kept) = pledge(&self.journal, run, signed, computed)?;
         match kept {
             Some(contribution) => self.keep(work.round, self.shared.own.put(contribution)),
@@ -300,7 +289,7 @@ mod tests {
             root: tree.root(),
         };
         let leaves = Mutex::new(Some(Arc::new(Leaves::Memory(vec![(q.clone(), loss)]))));
-        Contribution { commit, q, tree, state: None, leaves, tabulated: AtomicBool::default() }
+        Contribution { commit, q, tree, leaves, tabulated: AtomicBool::default() }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use muster_core::limits::{OFFERS, SEATS};
 use muster_core::manifest::Manifest;
+use muster_replica::memory;
 use muster_store::patience::patiently;
 
 use crate::{JoinError, JoinOptions};
@@ -51,6 +52,7 @@ fn kept(manifest: &Manifest, others: u64) -> u64 {
     files
         .saturating_add(rounds.saturating_mul(round))
         .saturating_add(state_bytes(manifest).saturating_mul(1 + OFFERED))
+        .saturating_add(past_bytes(manifest))
 }
 
 /// Refuses a round after which the member's own files might use more disk than allowed. Gives the bytes that are left for
@@ -85,6 +87,13 @@ fn contribution_bytes(manifest: &Manifest) -> u64 {
 /// A state with its moments: one is left behind by a membership.
 fn state_bytes(manifest: &Manifest) -> u64 {
     manifest.model.parameters().saturating_mul(4 * 3)
+}
+
+/// Earlier states, where they are too large for the memory; with their moments where the run may go back to them.
+fn past_bytes(manifest: &Manifest) -> u64 {
+    let vectors = if manifest.keeps_moments() { 3 } else { 1 };
+    let bytes = memory::past(manifest, manifest.model.parameters().saturating_mul(4 * vectors));
+    if bytes > memory::PAST_BYTES { bytes } else { 0 }
 }
 
 /// Bytes that a folder with all in it takes on the disk. What is removed meanwhile does not count.

@@ -185,8 +185,8 @@ impl Follower {
     fn state_before(&self, home: &Home, round: Round, roots: &StateRoots) -> Option<State> {
         // Only states that keep their moments: the step cannot be taken again without.
         let kept = lock(&self.replica).state_at(&roots.root()).filter(KeptState::has_moments);
-        if let Some(kept) = kept {
-            return Some(State::clone(kept.memory()));
+        if let Some(state) = kept.and_then(|kept| kept.near()) {
+            return Some(Arc::unwrap_or_clone(state));
         }
         let start = home.states().ok()?.into_iter().rev().find(|kept| *kept <= round)?;
         let (manifest, mut state) = (self.ledger.manifest(), home.load_state(start).ok()?.0);
