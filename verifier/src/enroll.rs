@@ -14,6 +14,7 @@ use muster_core::messages::wire::{Request, Response};
 use muster_replica::exit::Failure;
 use muster_replica::{PeerError, fetch_ledger, follow_ledger};
 use muster_store::home::Home;
+use muster_view::words::counted;
 
 use crate::output::say;
 use crate::session::{Target, VerifierSession, optional_file};
@@ -110,8 +111,8 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
     }
     if refused.is_empty() {
         let why = format!(
-            "the run goes through {} rounds while coins are made; try again when it is slower",
-            spare / 2
+            "the run goes through {} while coins are made; try again when it is slower",
+            counted(spare / 2, "round")
         );
         return Err(Failure::environment(why));
     }
@@ -136,8 +137,9 @@ async fn coins_in_time(
     let passed = ledger.next_round().0.saturating_sub(before.0);
     *spare = passed.saturating_mul(2);
     say(&format!(
-        "the coins took {:.1} s, in which {passed} rounds passed: they are made anew, for rounds from {} on",
+        "the coins took {:.1} s, in which the run went through {}: they are made anew, for rounds from {} on",
         begun.elapsed().as_secs_f64(),
+        counted(passed, "round"),
         first_round(ledger).0.saturating_add(*spare)
     ));
     Ok(None)

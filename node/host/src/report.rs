@@ -321,7 +321,9 @@ impl Reporter {
         let contributions = past.iter().filter(|past| past.contribution.is_some()).count();
         let parts: usize = past.iter().map(|past| past.parts.len()).sum();
         self.progress.line(&format!(
-            "{contributions} counted contributions and {parts} parts of {member} computed again; false in rounds: {bad}"
+            "{} and {} of {member} computed again; false in rounds: {bad}",
+            counted(contributions as u64, "counted contribution"),
+            counted(parts as u64, "part")
         ));
         self.event(&LogEvent::Retro { member, rounds });
     }

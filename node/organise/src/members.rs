@@ -245,10 +245,10 @@ pub fn weight(ledger: &Ledger, member: &Member) -> String {
     let admission = &ledger.manifest().admission;
     let credit = ledger.credit(member);
     if member.founder && admission.probation > 0 {
-        return format!("founder, {credit} leaves recomputed");
+        return format!("founder, {} recomputed", counted(credit, "leaf"));
     }
     if ledger.weighs(member) {
-        return format!("counts, {credit} leaves recomputed");
+        return format!("counts, {} recomputed", counted(credit, "leaf"));
     }
     let (vouched, verifiers) = (ledger.vouched(member), member.credits.len());
     format!(

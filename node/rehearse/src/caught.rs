@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use muster_organise::rates::percent;
 use muster_replica::exit::Outcome;
+use muster_view::words::counted;
 
 use super::account::{honest_wronged, verdict};
 use super::facts::{AttackFact, CheatFact, Facts, MemberFact, UNREPLAYED};
@@ -72,15 +73,17 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// Why an attacker was not banned.
 fn unbanned(member: &MemberFact, attack: &AttackFact) -> String {
     match attack.escape_probability {
-        None if attack.idles => format!("was sealed as idle {} times ({})", member.idled, attack.promise),
+        None if attack.idles => {
+            format!("was sealed as idle {} ({})", counted(member.idled as u64, "time"), attack.promise)
+        }
         None if member.role == "verifier" => format!("{NOT_RECHECKED} ({})", attack.promise),
         None => attack.promise.clone(),
         Some(escapes) if attack.convictable => {
             format!("got away, which should happen with probability {}", percent(escapes))
         }
         Some(escapes) => format!(
-            "got away after {} audits: these settings let it with probability {}; a replay shows it",
-            attack.audits,
+            "got away after {}: these settings let it with probability {}; a replay shows it",
+            counted(attack.audits as u64, "audit"),
             percent(escapes)
         ),
     }

@@ -11,6 +11,7 @@ use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_view::document::{Cell, Column, Document, Table};
 use muster_view::plot::{Kind, Plot, Series};
 use muster_view::report::Report;
+use muster_view::words::counted;
 use serde::Serialize;
 
 use super::facts::{AttackFact, Facts};
@@ -164,7 +165,7 @@ pub(super) fn run(
     let (setting, mut points) = (sweep.setting(), Vec::new());
     let mut ended = Ok(());
     for (value, rehearsal) in &rehearsals {
-        say(&format!("{setting} = {value}: {} rounds\n", rehearsal.rounds));
+        say(&format!("{setting} = {value}: {}\n", counted(rehearsal.rounds, "round")));
         match stage::play(rehearsal, &interrupt, drawn) {
             Ok(facts) => points.push(SweepPoint::of(value, sweep.folder(value), &rehearsal.odds()?, &facts)),
             Err(failure) => {

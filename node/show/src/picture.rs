@@ -131,8 +131,14 @@ impl Picture<'_> {
             let share = me
                 .share
                 .map_or_else(String::new, |share| format!(", {:.1} % of the last round", 100.0 * share));
-            lines.push(fact("counted", format!("{} leaves in {} rounds{share}", me.leaves, me.rounds)));
-            lines.push(fact("verified", format!("{} leaves recomputed and found right", me.verified)));
+            lines.push(fact(
+                "counted",
+                format!("{} in {}{share}", counted(me.leaves, "leaf"), counted(me.rounds, "round")),
+            ));
+            lines.push(fact(
+                "verified",
+                format!("{} recomputed and found right", counted(me.verified, "leaf")),
+            ));
             if let Some(penalty) = &me.penalty {
                 lines.push(fact("but", penalty.words()));
             }

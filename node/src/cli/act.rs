@@ -35,6 +35,7 @@ use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
 use muster_view::serve::serve as serve_pages;
 use muster_view::site::{Purpose, Site};
+use muster_view::words::counted;
 use tokio::runtime::Runtime;
 
 use super::arguments::{
@@ -262,7 +263,11 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
             "rows by the {tokens} tokens before a window, with these shares of the windows: {shares}"
         ))?;
     }
-    say(&format!("tokens are of {} kinds, {} bytes each", data.kinds(), data.token_bytes()))?;
+    say(&format!(
+        "tokens are of {} kinds, {} each",
+        data.kinds(),
+        counted(data.token_bytes() as u64, "byte")
+    ))?;
     say(&format!(
         "held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per token",
         packed.unigram, packed.bigram
@@ -300,7 +305,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         say(&format!("{} did not exist: wrote it with every setting explained", config.display()))?;
     }
     let size = size::parameters(&created.manifest.model);
-    say(&format!("run {:#}: {size}, {} rounds", created.run, created.manifest.training.rounds))?;
+    say(&format!("run {:#}: {size}, {}", created.run, counted(created.manifest.training.rounds, "round")))?;
     if let Some(init) = init {
         say(&format!("it begins with the parameters of {}", init.display()))?;
     }
@@ -310,7 +315,8 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     if admission.probation > 0 {
         let nodes = admission.start_nodes;
         say(&format!(
-            "newcomers are on probation; the run begins with {nodes} nodes invited with --founder"
+            "newcomers are on probation; the run begins with {} invited with --founder",
+            counted(nodes, "node")
         ))?;
     }
     if let Some(key) = organiser_key {

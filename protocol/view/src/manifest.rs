@@ -30,12 +30,12 @@ fn model(manifest: &Manifest) -> Vec<String> {
         Family::Mixture(_) => "a decoder with a mixture of experts",
     };
     let mut text = vec![format!(
-        "The model is {family} with {} parameters: width {}, {} layers, {} heads, hidden width {}, sequences of {} tokens, \
+        "The model is {family} with {} parameters: width {}, {}, {}, hidden width {}, sequences of {} tokens, \
          {} kinds of tokens.",
         shown(model.all_parameters() as f64),
         model.width,
-        model.layers,
-        model.heads,
+        counted(model.layers, "layer"),
+        counted(model.heads, "head"),
         model.hidden,
         model.sequence,
         model.vocabulary
@@ -68,13 +68,15 @@ fn training(manifest: &Manifest) -> Vec<String> {
     };
     let mut text = vec![
         format!(
-            "{} rounds of {} leaves; a leaf is the gradient of {} windows of text.",
-            training.rounds, training.leaves, training.leaf_windows
+            "{} of {}; a leaf is the gradient of {} of text.",
+            counted(training.rounds, "round"),
+            counted(training.leaves, "leaf"),
+            counted(training.leaf_windows, "window")
         ),
         format!(
-            "The optimiser is {method}. Its rate rises to {} over {} rounds and then {falls}.",
+            "The optimiser is {method}. Its rate rises to {} over {} and then {falls}.",
             shown(optimiser.rate.value().into()),
-            optimiser.warmup
+            counted(optimiser.warmup, "round")
         ),
         format!("Gradients lie on a grid of {} bits before they are summed.", training.grid_bits),
         format!(
@@ -169,9 +171,9 @@ fn audits(manifest: &Manifest) -> Vec<String> {
     }
     if manifest.rollback.is_on() {
         text.push(format!(
-            "When a convict has moved the aggregates by more than {} in all, the state goes back, by at most {} rounds.",
+            "When a convict has moved the aggregates by more than {} in all, the state goes back, by at most {}.",
             shown(manifest.rollback.limit.value().into()),
-            manifest.rollback.most_rounds
+            counted(manifest.rollback.most_rounds, "round")
         ));
     }
     text

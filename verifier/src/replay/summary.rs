@@ -30,9 +30,9 @@ impl Summary {
                 format!("{} replayed, every record and every state agrees", counted(self.rounds, "round"))
             }
             Some(_) => format!(
-                "{} rounds followed, every record and every state agrees; {recomputed} of {of} contributions were drawn and \
+                "{} followed, every record and every state agrees; {recomputed} of {of} contributions were drawn and \
                  recomputed, the others taken as they were sealed",
-                self.rounds
+                counted(self.rounds, "round")
             ),
         };
         let mut lines = vec![

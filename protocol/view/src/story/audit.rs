@@ -9,6 +9,7 @@ use muster_core::messages::record::{Ban, Credit};
 use serde::Serialize;
 
 use super::full;
+use crate::words::counted;
 
 /// Audits that are remembered, the newest ones.
 const AUDITS: usize = 100_000;
@@ -275,7 +276,7 @@ impl Audits {
             line.leaves = Some(leaves);
             line.reason = match finding {
                 None => equal(leaves),
-                Some(finding) => format!("{finding}, after {leaves} leaves were recomputed"),
+                Some(finding) => format!("{finding}, after recomputing {}", counted(leaves, "leaf")),
             };
         }
     }
@@ -358,7 +359,7 @@ impl Audits {
 }
 
 fn equal(leaves: u32) -> String {
-    format!("{leaves} leaves recomputed, all equal")
+    format!("{} recomputed, all equal", counted(leaves, "leaf"))
 }
 
 /// Why a verdict fell as it did. `rows` is the member's table, where honest tables have the bits that were recomputed.
