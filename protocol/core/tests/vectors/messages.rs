@@ -5,147 +5,31 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use muster_core::channel::certificate::Certificate;
+use muster_core::channel::certificate;
 use muster_core::codec::{decode, encode};
-use muster_core::coins::{CoinOpening, CoinTerms};
 use muster_core::error::Reject;
-use muster_core::manifest::{self, Admission, Manifest, Model};
-use muster_core::merkle::Proof;
 use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
 use muster_core::sign::Signed;
-use muster_core::state::StateRoots;
+use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 
 use super::cases::{bytes, families, list, read, text};
 
 macro_rules! reencoder {
-    ($($type:ty),* $(,)?) => {
+    ($($module:ident::$type:ident),* $(,)?) => {
+        const NAMES: &[&str] = &[$(stringify!($type)),*];
+
         /// Decodes bytes as the type of this name, and encodes the result.
         fn reencode(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Reject> {
-            $(if stringify!($type).rsplit("::").next() == Some(name) {
-                return decode::<$type>(bytes).map(|value| encode(&value));
+            $(if name == stringify!($type) {
+                return decode::<$module::$type>(bytes).map(|value| encode(&value));
             })*
-            match name {
-                "Signed" => decode::<Signed<round::Echo>>(bytes).map(|value| encode(&value)),
-                _ => panic!("no type {name:?}"),
-            }
+            assert_eq!(name, "Signed", "no type of this name");
+            decode::<Signed<round::Echo>>(bytes).map(|value| encode(&value))
         }
     };
 }
 
-reencoder!(
-    Manifest,
-    Model,
-    manifest::Family,
-    manifest::Decoder,
-    manifest::Albert,
-    manifest::Mixture,
-    manifest::Exchange,
-    manifest::Local,
-    manifest::Tolerance,
-    manifest::Data,
-    manifest::Tokeniser,
-    manifest::TokeniserFile,
-    manifest::Start,
-    manifest::CommittedFile,
-    manifest::Router,
-    manifest::Training,
-    manifest::Optimiser,
-    manifest::Aggregation,
-    manifest::Audit,
-    Admission,
-    manifest::Mode,
-    manifest::Listed,
-    manifest::Timers,
-    manifest::Retention,
-    manifest::Rollback,
-    StateRoots,
-    Proof,
-    StateRoots,
-    CoinTerms,
-    CoinOpening,
-    Certificate,
-    enrol::Invitation,
-    enrol::Possession,
-    enrol::Presented,
-    enrol::Enrol,
-    enrol::Return,
-    enrol::Leave,
-    enrol::CloseTree,
-    enrol::Ready,
-    enrol::Pass,
-    enrol::Ticket,
-    round::Route,
-    round::Commit,
-    round::CommitReceipt,
-    round::Echo,
-    round::Receipt,
-    round::Delivered,
-    round::DeliveryReceipt,
-    round::PartResult,
-    round::Checked,
-    record::Record,
-    record::Body,
-    record::Seat,
-    record::Freeze,
-    record::Inputs,
-    record::Late,
-    record::Reassign,
-    record::Reassigned,
-    record::Outcome,
-    record::RowStep,
-    record::Credit,
-    record::Ban,
-    record::Rewind,
-    record::Idle,
-    call::Ask,
-    call::Answer,
-    audit::AuditRequest,
-    audit::Duty,
-    audit::Recheck,
-    audit::Recomputation,
-    audit::Opinion,
-    audit::Withheld,
-    audit::Sketch,
-    audit::TableSeal,
-    audit::ResultsSeal,
-    audit::TableRow,
-    audit::TableOpening,
-    audit::LeafResult,
-    audit::Verdict,
-    evidence::Transcript,
-    evidence::Equivocation,
-    evidence::Total,
-    evidence::OmittedCommit,
-    evidence::OmittedDelivery,
-    evidence::Seal,
-    evidence::TwoSeals,
-    evidence::WrongRoot,
-    evidence::SealedRound,
-    evidence::Misconduct,
-    evidence::FalseVerdict,
-    evidence::FalseRecomputation,
-    evidence::Reduction,
-    evidence::FalseAnswer,
-    evidence::TwoResults,
-    evidence::Evidence,
-    gossip::Head,
-    gossip::Whereabouts,
-    gossip::Gossiped,
-    wire::Notice,
-    wire::Request,
-    wire::Response,
-    wire::Answered,
-    wire::Follow,
-    wire::News,
-    wire::BlockData,
-    wire::PutBlocks,
-    wire::BlockQuery,
-    wire::InputQuery,
-    offer::StateOffer,
-    offer::StateQuery,
-    offer::StatePiece,
-    wire::DataQuery,
-);
+for_each_message!(reencoder);
 
 /// What messages may be is written down variant by variant: one that is new does not compile before it is listed here, and
 /// fails before it has a vector.
@@ -175,7 +59,7 @@ variants! {
         Open, Admit, Begin, Freeze, Inputs, Reassign, Outcome, Silence, Answered, Ban, Return, Leave, Rewind, Close,
         Idle, CloseTree, Ready, Late,
     }
-    audit::Sketch { Fingerprint, Projections }
+    sketch::Sketch { Fingerprint, Projections }
     evidence::Seal { Record, Head }
     evidence::Misconduct { Commit, Delivery, Split, Record, Root }
     evidence::Evidence {
@@ -248,6 +132,7 @@ fn every_message_has_a_vector() {
         assert!(vectors.iter().any(|(of, _)| *of == name), "{name} has no vector");
         let listed = VARIANTS.iter().any(|(of, _)| *of == name);
         assert!(!is_enum || listed, "the variants of {name} are listed nowhere");
+        assert!(NAMES.contains(&name.as_str()), "for_each_message! lacks {name}");
     }
 }
 
