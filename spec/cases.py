@@ -1871,6 +1871,10 @@ def main(arguments):
         return 2
     self_test()
     print("known answers of BLAKE3, ChaCha and Ed25519: good")
+    if differing := ref.schema_differences():
+        print("schema() differs from schema.json in " + ", ".join(differing))
+        return 1
+    print("schema.json: equal")
     if arguments == ["--write"]:
         write()
     return check(arguments == ["--check-golden"])

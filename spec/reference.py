@@ -321,6 +321,17 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
 
+def schema_differences():
+    """The types whose bytes the program describes otherwise in schema.json, which is written from its own types."""
+    theirs = json.loads((pathlib.Path(__file__).parent / "schema.json").read_text())
+    ours = dict(structs=STRUCTS, enums=ENUMS, tags=TAGS)
+    # As lists: the order of fields and variants counts, too.
+    in_order = lambda entry: [list(item) for item in entry.items()] if isinstance(entry, dict) else entry
+    plain = {part: {name: json.loads(json.dumps(in_order(entry))) for name, entry in table.items()} for part, table in ours.items()}
+    names = lambda part: plain[part].keys() | theirs[part].keys()
+    return sorted(name for part in ours for name in names(part) if plain[part].get(name) != theirs[part].get(name))
+
+
 class Reader:
     def __init__(self, data):
         self.data, self.at = data, 0

@@ -409,10 +409,13 @@ fn quoted(text: &str) -> BTreeSet<&str> {
 fn the_index_of_attacks_is_whole() {
     let index = fs::read_to_string(root().join("spec/attacks.md")).expect("the index");
     let quoted = quoted(&index);
+    let types =
+        fs::read_to_string(root().join("protocol/core/src/messages.rs")).expect("the list of messages");
     for test in quoted.iter().filter(|name| name.contains("::")) {
         let (file, name) = test.split_once("::").expect("a file and a test");
         let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{file} is not there"));
-        let macro_made = text.contains("canonical!") && text.contains(&format!("    {name}: "));
+        let macro_made =
+            text.contains("for_each_message!(canonical)") && types.contains(&format!("::{name},"));
         assert!(text.contains(&format!("fn {name}(")) || macro_made, "{file} has no test {name}");
     }
     for file in quoted.iter().filter(|name| name.ends_with(".rs")) {

@@ -2,9 +2,10 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use borsh::{BorshDeserialize, BorshSerialize};
+use muster_core::channel::certificate;
 use muster_core::codec::{decode, encode};
-use muster_core::manifest::Manifest;
-use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
+use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -45,50 +46,16 @@ where
 }
 
 macro_rules! canonical {
-    ($($test:ident: $type:ty),* $(,)?) => { $(
+    ($($module:ident::$type:ident),* $(,)?) => { $(
         #[test]
-        fn $test() {
-            check::<$type>(stringify!($type));
+        #[expect(non_snake_case, reason = "a test for each type, of the same name")]
+        fn $type() {
+            check::<$module::$type>(stringify!($type));
         }
     )* };
 }
 
-canonical! {
-    manifest: Manifest,
-    invitation: enrol::Invitation,
-    possession: enrol::Possession,
-    enrolment: enrol::Enrol,
-    coming_back: enrol::Return,
-    holding: enrol::Ready,
-    leave: enrol::Leave,
-    closing_a_tree: enrol::CloseTree,
-    ticket: enrol::Ticket,
-    commit: round::Commit,
-    commit_receipt: round::CommitReceipt,
-    echo: round::Echo,
-    receipt: round::Receipt,
-    delivered: round::Delivered,
-    delivery_receipt: round::DeliveryReceipt,
-    part_result: round::PartResult,
-    a_record: record::Record,
-    ask: call::Ask,
-    answer: call::Answer,
-    answered: wire::Answered,
-    request: audit::AuditRequest,
-    duty: audit::Duty,
-    recheck: audit::Recheck,
-    recomputation: audit::Recomputation,
-    table_seal: audit::TableSeal,
-    results_seal: audit::ResultsSeal,
-    opening: audit::TableOpening,
-    verdict: audit::Verdict,
-    evidence: evidence::Evidence,
-    gossiped: gossip::Gossiped,
-    head: gossip::Head,
-    whereabouts: gossip::Whereabouts,
-    wire_request: wire::Request,
-    wire_response: wire::Response,
-}
+for_each_message!(canonical);
 
 #[test]
 fn errors_name_the_field() {

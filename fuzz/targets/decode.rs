@@ -6,10 +6,10 @@ use std::fmt::Debug;
 use arbitrary::{Arbitrary, Unstructured};
 use borsh::{BorshDeserialize, BorshSerialize};
 use libfuzzer_sys::fuzz_target;
-use muster_core::channel::certificate::Certificate;
+use muster_core::channel::certificate;
 use muster_core::codec::{decode, encode};
-use muster_core::manifest::Manifest;
-use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
+use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 
 #[derive(Arbitrary, Debug)]
 struct Case<'a> {
@@ -60,19 +60,11 @@ where
 }
 
 macro_rules! kinds {
-    ($($kind:ty),* $(,)?) => { const KINDS: &[fn(&Case<'_>)] = &[$(check::<$kind>),*]; };
+    ($($module:ident::$kind:ident),* $(,)?) => {
+        const KINDS: &[fn(&Case<'_>)] = &[$(check::<$module::$kind>),*];
+    };
 }
 
-kinds! {
-    Manifest, Certificate,
-    enrol::Invitation, enrol::Possession, enrol::Enrol, enrol::Return, enrol::Ready, enrol::Leave, enrol::Ticket,
-    round::Commit, round::CommitReceipt, round::Echo, round::Receipt, round::Delivered,
-    round::DeliveryReceipt, round::PartResult,
-    record::Record,
-    call::Ask, call::Answer,
-    audit::AuditRequest, audit::TableSeal, audit::ResultsSeal, audit::TableOpening, audit::Verdict, evidence::Evidence,
-    gossip::Gossiped, gossip::Head, gossip::Whereabouts,
-    wire::Request, wire::Response,
-}
+for_each_message!(kinds);
 
 fuzz_target!(|case: Case<'_>| KINDS[usize::from(case.kind) % KINDS.len()](&case));

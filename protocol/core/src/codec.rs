@@ -1,7 +1,10 @@
 //! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed. Integers and fixed
 //! arrays (CODEC-2), options (CODEC-8) and booleans (CODEC-9) are borsh's own, which refuses every other byte.
 //!
-//! [`wire!`](crate::wire) declares a structure or an enumeration whose decoder names the field that is wrong.
+//! [`wire!`](crate::wire) declares a structure or an enumeration whose decoder names the field that is wrong, and
+//! [`choice!`](crate::choice) names that are one byte.
+
+pub mod schema;
 
 use std::io::{self, Read};
 use std::ops::Deref;
@@ -57,6 +60,15 @@ macro_rules! wire {
                 Ok(Self { $($field,)* })
             }
         }
+
+        impl $crate::codec::schema::Described for $name {
+            fn shape(schema: &mut $crate::codec::schema::Schema) -> $crate::codec::schema::Shape {
+                use $crate::codec::schema::{Described, Shape};
+                let fields = vec![$((stringify!($field), <$type as Described>::shape(schema))),*];
+                schema.structs.insert(stringify!($name), fields);
+                Shape::Named(stringify!($name))
+            }
+        }
     };
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident $(($type:ty))?),* $(,)? }) => {
         $(#[$meta])*
@@ -80,6 +92,36 @@ macro_rules! wire {
                 )*
                 Err($crate::codec::malformed(format!(
                     "{} has no variant {tag}, the last is {}", stringify!($name), next.wrapping_sub(1))))
+            }
+        }
+
+        impl $crate::codec::schema::Described for $name {
+            fn shape(schema: &mut $crate::codec::schema::Schema) -> $crate::codec::schema::Shape {
+                use $crate::codec::schema::Shape;
+                let variants = vec![$((
+                    stringify!($variant),
+                    None$(.or(Some(<$type as $crate::codec::schema::Described>::shape(schema))))?,
+                )),*];
+                schema.enums.insert(stringify!($name), variants);
+                Shape::Named(stringify!($name))
+            }
+        }
+    };
+}
+
+/// Declares an enumeration of names alone: one byte, counted from 0, and a byte beyond the last one is refused (CODEC-3).
+#[macro_export]
+macro_rules! choice {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ::borsh::BorshSerialize, ::borsh::BorshDeserialize)]
+        #[cfg_attr(feature = "arbitrary", derive(::arbitrary::Arbitrary))]
+        #[borsh(use_discriminant = false)]
+        pub enum $name { $($(#[$variant_meta])* $variant,)* }
+
+        impl $crate::codec::schema::Described for $name {
+            fn shape(_: &mut $crate::codec::schema::Schema) -> $crate::codec::schema::Shape {
+                $crate::codec::schema::Shape::Choice(vec![$(stringify!($variant)),*])
             }
         }
     };

@@ -4,24 +4,22 @@
 //! which selects the members that it audits, and several leaf coins, one an audit, which draw the leaves. Selection
 //! also hashes R_t, which nobody knows at registration; an opened coin proves it afterwards.
 
-use borsh::{BorshDeserialize, BorshSerialize};
 use zeroize::Zeroizing;
 
 use crate::error::{Misuse, Reject};
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Block, Digest, MemberId, Round, Slot};
 use crate::merkle::{self, Proof, Tree};
-use crate::{limits, wire};
+use crate::{choice, limits, wire};
 
-/// What a coin decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum CoinKind {
-    /// Which members are audited; one a round, `k` = 0.
-    Node,
-    /// Which leaves of one audit are recomputed; `k` counts from 0.
-    Leaf,
+choice! {
+    /// What a coin decides.
+    pub enum CoinKind {
+        /// Which members are audited; one a round, `k` = 0.
+        Node,
+        /// Which leaves of one audit are recomputed; `k` counts from 0.
+        Leaf,
+    }
 }
 
 wire! {

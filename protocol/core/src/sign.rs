@@ -10,6 +10,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_dalek::{Signer, SigningKey, VerifyingKey};
 use zeroize::Zeroizing;
 
+use crate::codec::schema::{Described, Schema, Shape};
 use crate::codec::{Bytes, decode, encode, field};
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher};
@@ -206,6 +207,19 @@ impl<M> BorshDeserialize for Signed<M> {
             body: field("Signed.body", reader)?,
             kind: PhantomData,
         })
+    }
+}
+
+impl<M> Described for Signed<M> {
+    fn shape(schema: &mut Schema) -> Shape {
+        let fields = vec![
+            ("run", RunId::shape(schema)),
+            ("signer", MemberId::shape(schema)),
+            ("signature", Shape::Raw(64)),
+            ("body", Bytes::<{ limits::MESSAGE_BYTES }>::shape(schema)),
+        ];
+        schema.structs.insert("Signed", fields);
+        Shape::Named("Signed")
     }
 }
 

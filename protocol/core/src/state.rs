@@ -2,6 +2,7 @@
 
 mod update;
 
+use crate::codec::schema::{Described, Schema, Shape};
 use crate::codec::{List, encode};
 use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, Leaf, Row, ShardId};
@@ -58,6 +59,14 @@ pub struct ShardRoots {
     pub first: Digest,
     /// Merkle root of the second moments.
     pub second: Digest,
+}
+
+impl Described for ShardRoots {
+    fn shape(_: &mut Schema) -> Shape {
+        let mut row = vec![Shape::Integer(4), Shape::Integer(8), Shape::Integer(8)];
+        row.extend(vec![Shape::Raw(32); 4]);
+        Shape::Row(row)
+    }
 }
 
 wire! {

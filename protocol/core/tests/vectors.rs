@@ -21,6 +21,8 @@ mod commitments;
 mod hashes;
 #[path = "vectors/messages.rs"]
 mod messages;
+#[path = "vectors/schema.rs"]
+mod schema;
 #[path = "vectors/signatures.rs"]
 mod signatures;
 #[path = "vectors/standing.rs"]

@@ -145,15 +145,11 @@ fn each_once(blocks: &[BlockData]) -> Result<(), Reject> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use muster_core::codec::{Bytes, List, Text};
+    use muster_core::codec::{Bytes, List};
     use muster_core::contribution::Commitment;
-    use muster_core::ids::{Round, Slot};
-    use muster_core::manifest::{Profile, fixture};
-    use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
-    use muster_core::messages::record::{Body, Freeze};
-    use muster_core::messages::round::Commit;
+    use muster_core::ids::Round;
+    use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
+    use muster_core::manifest::fixture;
     use muster_core::sign::Identity;
 
     use super::*;
@@ -164,43 +160,15 @@ mod tests {
         Identity::from_secret(&[number; 32])
     }
 
-    fn seal(ledger: &mut Ledger, body: Body) {
-        let record = member(2).sign(ledger.run(), &ledger.record(body));
-        ledger.apply(&record).unwrap();
-    }
-
     /// A round in which both nodes have committed to these integers, and their trees.
     fn exchanging(contributions: &[Vec<i32>; 2]) -> (Ledger, [Commitment; 2]) {
-        let mut ledger = Ledger::new(Arc::new(fixture::tiny(member(1).id(), member(2).id(), 4, 2)));
-        let state = ledger.state().clone();
-        seal(&mut ledger, Body::Open(state));
-        for number in NODES {
-            let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
-            let (uses, expires, founder) = (1, u64::MAX, true);
-            let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
-            let invitation = member(1).sign(ledger.run(), &invitation);
-            let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
-            let addresses = List::new(vec![Text::new("node:1").unwrap()]).unwrap();
-            let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
-            let enrol = member(number).sign(ledger.run(), &enrol);
-            seal(&mut ledger, Body::Admit(enrol));
-        }
-        let seats = List::new(ledger.derived_seats()).unwrap();
-        seal(&mut ledger, Body::Begin(seats));
-        let view = ledger.current().unwrap();
-        let (round, state) = (view.round(), view.state().root());
+        let (makers, nodes) = (Makers::of(1, 2), NODES.map(member));
+        let newcomers = nodes.iter().map(|node| Newcomer::node(node).at("node:1"));
+        let mut ledger = makers.begin(makers.tiny(4, 2), newcomers);
         let trees = [0, 1].map(|index| Commitment::new(ledger.layout(), &contributions[index]));
-        let commits = NODES.iter().zip(&trees).map(|(number, tree)| {
-            let slot = view.slot_of(&member(*number).id()).unwrap();
-            let (head, profile, root) = (view.head(), Profile::Exact, tree.root());
-            let (route, seats, leaves, loss) = (None, 2, 1, 0);
-            let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
-            (slot, member(*number).sign(ledger.run(), &commit))
-        });
-        let mut commits: Vec<(Slot, _)> = commits.collect();
-        commits.sort_by_key(|(slot, _)| *slot);
-        let commits = List::new(commits.into_iter().map(|(_, commit)| commit).collect()).unwrap();
-        seal(&mut ledger, Body::Freeze(Freeze { round, state, commits }));
+        let commits =
+            [0, 1].map(|index| (&nodes[index], commitment(&ledger, &nodes[index], 0, trees[index].root())));
+        makers.freeze(&mut ledger, commits);
         (ledger, trees)
     }
 

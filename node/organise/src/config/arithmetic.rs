@@ -7,17 +7,13 @@ use serde::Deserialize;
 
 use super::section::section;
 
-/// As [`manifest::Profile`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProfileSetting {
-    /// Defined bits.
+/// What a file calls each [`manifest::Profile`].
+#[derive(Deserialize)]
+#[serde(remote = "manifest::Profile", rename_all = "kebab-case")]
+enum ProfileName {
     Exact,
-    /// f32 in any order.
     F32,
-    /// Factors of products in tf32.
     Tf32,
-    /// Products in bf16.
     Bf16,
 }
 
@@ -25,24 +21,14 @@ section! {
     /// As [`manifest::Profile`] with [`manifest::Tolerance`]: what `muster-verifier calibrate` writes.
     Arithmetic {
         /// Which profile.
-        profile: ProfileSetting = ProfileSetting::Exact,
+        #[serde(deserialize_with = "ProfileName::deserialize")]
+        profile: manifest::Profile = manifest::Profile::Exact,
         /// Largest honest deviation of each tensor group.
         tolerance: Vec<f32> = Vec::new(),
         /// Largest honest difference of a leaf's loss.
         loss_tolerance: f32 = 0.0,
         /// Rounds of training over which they were measured; 0 if unknown.
         calibrated_rounds: u32 = 0,
-    }
-}
-
-impl ProfileSetting {
-    pub(super) fn plain(self) -> manifest::Profile {
-        match self {
-            Self::Exact => manifest::Profile::Exact,
-            Self::F32 => manifest::Profile::F32,
-            Self::Tf32 => manifest::Profile::Tf32,
-            Self::Bf16 => manifest::Profile::Bf16,
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! When the state goes back after a conviction.
 
-use muster_core::error::Misuse;
 use muster_core::manifest;
 
 use super::number::real;
@@ -8,19 +7,12 @@ use super::section::section;
 
 section! {
     /// As [`manifest::Rollback`].
-    Rollback {
+    Rollback as "rollback" for manifest::Rollback {
         /// Harm beyond which the state goes back; 0 for never.
-        limit: f32 = 0.0,
+        limit: f32 = 0.0 => limit by real,
         /// Rounds back at most.
-        most_rounds: u32 = 16,
+        most_rounds: u32 = 16 => most_rounds,
         /// Rounds between two times at least.
-        spacing: u32 = 100,
-    }
-}
-
-impl Rollback {
-    pub(super) fn checked(&self) -> Result<manifest::Rollback, Misuse> {
-        let Self { limit, most_rounds, spacing } = *self;
-        Ok(manifest::Rollback { limit: real("rollback.limit", limit)?, most_rounds, spacing })
+        spacing: u32 = 100 => spacing,
     }
 }

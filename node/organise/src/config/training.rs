@@ -1,6 +1,5 @@
 //! How much is computed, and how an aggregate changes the state.
 
-use muster_core::error::Misuse;
 use muster_core::manifest;
 use serde::Deserialize;
 
@@ -25,51 +24,48 @@ section! {
     }
 }
 
-/// As [`manifest::Schedule`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScheduleSetting {
-    /// Stays.
+/// What a file calls each [`manifest::Schedule`].
+#[derive(Deserialize)]
+#[serde(remote = "manifest::Schedule", rename_all = "kebab-case")]
+enum ScheduleName {
     Constant,
-    /// Falls linearly.
     Linear,
-    /// Falls along half a cosine.
     Cosine,
 }
 
-/// As [`manifest::Method`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MethodSetting {
-    /// Adam with decoupled weight decay.
-    Adamw,
-    /// Layer-wise scaled AdamW.
+/// What a file calls each [`manifest::Method`].
+#[derive(Deserialize)]
+#[serde(remote = "manifest::Method", rename_all = "lowercase")]
+enum MethodName {
+    AdamW,
     Lamb,
 }
 
 section! {
     /// As [`manifest::Optimiser`].
-    Optimiser {
+    Optimiser as "optimiser" for manifest::Optimiser {
         /// Which optimiser.
-        method: MethodSetting = MethodSetting::Adamw,
+        #[serde(deserialize_with = "MethodName::deserialize")]
+        method: manifest::Method = manifest::Method::AdamW => method,
         /// Peak learning rate.
-        rate: f32 = 0.01,
+        rate: f32 = 0.01 => rate by real,
         /// Last learning rate.
-        minimum_rate: f32 = 0.0,
+        minimum_rate: f32 = 0.0 => minimum_rate by real,
         /// Rounds of warm-up.
-        warmup: u32 = 40,
+        warmup: u32 = 40 => warmup,
         /// Shape after the warm-up.
-        schedule: ScheduleSetting = ScheduleSetting::Linear,
+        #[serde(deserialize_with = "ScheduleName::deserialize")]
+        schedule: manifest::Schedule = manifest::Schedule::Linear => schedule,
         /// Decay of the first moment.
-        beta1: f32 = 0.85,
+        beta1: f32 = 0.85 => beta1 by real,
         /// Decay of the second moment.
-        beta2: f32 = 0.98,
+        beta2: f32 = 0.98 => beta2 by real,
         /// Added to the root of the second moment.
-        epsilon: f32 = 1e-8,
+        epsilon: f32 = 1e-8 => epsilon by real,
         /// Weight decay.
-        weight_decay: f32 = 0.05,
+        weight_decay: f32 = 0.05 => weight_decay by real,
         /// Largest global norm.
-        clip_norm: f32 = 1.0,
+        clip_norm: f32 = 1.0 => clip_norm by real,
     }
 }
 
@@ -77,29 +73,5 @@ impl Training {
     pub(super) fn plain(&self) -> manifest::Training {
         let Self { rounds, leaves, leaf_windows, grid_bits, recompute, .. } = *self;
         manifest::Training { rounds, leaves, leaf_windows, grid_bits, recompute }
-    }
-}
-
-impl Optimiser {
-    pub(super) fn checked(&self) -> Result<manifest::Optimiser, Misuse> {
-        Ok(manifest::Optimiser {
-            method: match self.method {
-                MethodSetting::Adamw => manifest::Method::AdamW,
-                MethodSetting::Lamb => manifest::Method::Lamb,
-            },
-            rate: real("optimiser.rate", self.rate)?,
-            minimum_rate: real("optimiser.minimum_rate", self.minimum_rate)?,
-            warmup: self.warmup,
-            schedule: match self.schedule {
-                ScheduleSetting::Constant => manifest::Schedule::Constant,
-                ScheduleSetting::Linear => manifest::Schedule::Linear,
-                ScheduleSetting::Cosine => manifest::Schedule::Cosine,
-            },
-            beta1: real("optimiser.beta1", self.beta1)?,
-            beta2: real("optimiser.beta2", self.beta2)?,
-            epsilon: real("optimiser.epsilon", self.epsilon)?,
-            weight_decay: real("optimiser.weight_decay", self.weight_decay)?,
-            clip_norm: real("optimiser.clip_norm", self.clip_norm)?,
-        })
     }
 }

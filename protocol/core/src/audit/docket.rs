@@ -294,7 +294,7 @@ fn owed_step(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::fixture::{Chain, node};
+    use crate::ledger::fixture::chain::{Chain, node};
     use crate::manifest::Timers;
 
     /// A docket with a verifier that owes its coin, and a member that owes a table, and when the first of them has failed.

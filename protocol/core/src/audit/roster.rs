@@ -369,7 +369,7 @@ fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::fixture::{Chain, manifest};
+    use crate::ledger::fixture::chain::{Chain, manifest};
     use crate::manifest::Manifest;
     use crate::manifest::fixture::local;
 

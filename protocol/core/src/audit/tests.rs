@@ -4,7 +4,7 @@ use crate::codec::{List, Real};
 use crate::coins::{CoinKind, draw};
 use crate::error::Reject;
 use crate::ids::{Block, Digest, ShardId};
-use crate::ledger::fixture::{Chain, coins, manifest, node, slots, verifier};
+use crate::ledger::fixture::chain::{Chain, coins, manifest, node, slots, verifier};
 use crate::ledger::{Ledger, RoundView};
 use crate::manifest::{Profile, Tolerance};
 use crate::messages::audit::{

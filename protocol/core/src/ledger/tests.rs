@@ -1,8 +1,9 @@
 mod enrolment;
 
-use super::fixture::{
-    Chain, coins, identity, invitation, manifest, node, organiser, roots, slots, steward, verifier,
+use super::fixture::chain::{
+    Chain, coins, identity, manifest, node, organiser, roots, slots, steward, verifier,
 };
+use super::fixture::invitation;
 use super::*;
 use crate::assign::round_seed;
 use crate::codec::{List, Text};

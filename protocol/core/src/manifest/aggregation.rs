@@ -1,31 +1,28 @@
 //! How contributions are combined.
 
-use borsh::{BorshDeserialize, BorshSerialize};
-
 use crate::codec::Real;
-use crate::wire;
+use crate::{choice, wire};
 
-/// A rule that combines the members' vectors of one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum Rule {
-    /// Huber's M-estimator on standardised residuals (AGG-3 to AGG-7).
-    CenteredClip,
-    /// Weighted mean: no robustness, for comparison.
-    Mean,
-    /// Weighted coordinate median, for comparison.
-    Median,
-    /// Weighted coordinate-wise trimmed mean, for comparison.
-    TrimmedMean,
-    /// Weighted geometric median, for comparison.
-    GeometricMedian,
-    /// The input nearest to its neighbours, for comparison.
-    Krum,
-    /// The mean of the inputs nearest to their neighbours, for comparison.
-    MultiKrum,
-    /// Centred clipping with one absolute radius, as published, for comparison.
-    FixedRadiusClip,
+choice! {
+    /// A rule that combines the members' vectors of one block.
+    pub enum Rule {
+        /// Huber's M-estimator on standardised residuals (AGG-3 to AGG-7).
+        CenteredClip,
+        /// Weighted mean: no robustness, for comparison.
+        Mean,
+        /// Weighted coordinate median, for comparison.
+        Median,
+        /// Weighted coordinate-wise trimmed mean, for comparison.
+        TrimmedMean,
+        /// Weighted geometric median, for comparison.
+        GeometricMedian,
+        /// The input nearest to its neighbours, for comparison.
+        Krum,
+        /// The mean of the inputs nearest to their neighbours, for comparison.
+        MultiKrum,
+        /// Centred clipping with one absolute radius, as published, for comparison.
+        FixedRadiusClip,
+    }
 }
 
 wire! {

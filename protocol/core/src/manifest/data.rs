@@ -1,10 +1,8 @@
 //! The committed files: texts, tokeniser, given parameters, router.
 
-use borsh::{BorshDeserialize, BorshSerialize};
-
 use crate::ids::Digest;
 use crate::router;
-use crate::wire;
+use crate::{choice, wire};
 
 wire! {
     /// The committed files: the text, and what else a newcomer fetches.
@@ -26,21 +24,20 @@ wire! {
     }
 }
 
-/// A committed file of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum DataFile {
-    /// The training text.
-    Training,
-    /// The held-out text.
-    HeldOut,
-    /// The tokeniser, where tokens are not bytes.
-    Tokeniser,
-    /// The parameters, where they were given.
-    Parameters,
-    /// The router's table, where there is one.
-    Router,
+choice! {
+    /// A committed file of a run.
+    pub enum DataFile {
+        /// The training text.
+        Training,
+        /// The held-out text.
+        HeldOut,
+        /// The tokeniser, where tokens are not bytes.
+        Tokeniser,
+        /// The parameters, where they were given.
+        Parameters,
+        /// The router's table, where there is one.
+        Router,
+    }
 }
 
 wire! {

@@ -1,24 +1,21 @@
 //! How leaf gradients are computed, and how far two honest ones may be apart.
 
-use borsh::{BorshDeserialize, BorshSerialize};
-
 use crate::codec::{List, Real};
-use crate::{limits, wire};
+use crate::{choice, limits, wire};
 
-/// How leaf gradients are computed and compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum Profile {
-    /// Defined bits on any processor; audits are equalities.
-    Exact,
-    /// f32 throughout, in any order; audits have a tolerance.
-    F32,
-    /// Factors of products rounded to 10 bits of mantissa where the device has units for that, as the next one.
-    Tf32,
-    /// Factors and results of products, attention and the feed-forward's inner values in bf16; parameters, residual
-    /// stream, norms and sums in f32.
-    Bf16,
+choice! {
+    /// How leaf gradients are computed and compared.
+    pub enum Profile {
+        /// Defined bits on any processor; audits are equalities.
+        Exact,
+        /// f32 throughout, in any order; audits have a tolerance.
+        F32,
+        /// Factors of products rounded to 10 bits of mantissa where the device has units for that, as the next one.
+        Tf32,
+        /// Factors and results of products, attention and the feed-forward's inner values in bf16; parameters, residual
+        /// stream, norms and sums in f32.
+        Bf16,
+    }
 }
 
 impl Profile {

@@ -1,9 +1,7 @@
 //! How much is computed in a round, and how its aggregate changes the parameters.
 
-use borsh::{BorshDeserialize, BorshSerialize};
-
 use crate::codec::Real;
-use crate::wire;
+use crate::{choice, wire};
 
 wire! {
     /// Amount and grain of the work.
@@ -21,28 +19,26 @@ wire! {
     }
 }
 
-/// How an aggregate changes parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum Method {
-    /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
-    AdamW,
-    /// Layer-wise scaled AdamW for large batches (You et al. 2020).
-    Lamb,
+choice! {
+    /// How an aggregate changes parameters.
+    pub enum Method {
+        /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+        AdamW,
+        /// Layer-wise scaled AdamW for large batches (You et al. 2020).
+        Lamb,
+    }
 }
 
-/// How the learning rate goes down after the warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum Schedule {
-    /// Stays.
-    Constant,
-    /// Falls linearly to the minimum in the last round.
-    Linear,
-    /// Falls along half a cosine to the minimum in the last round.
-    Cosine,
+choice! {
+    /// How the learning rate goes down after the warm-up.
+    pub enum Schedule {
+        /// Stays.
+        Constant,
+        /// Falls linearly to the minimum in the last round.
+        Linear,
+        /// Falls along half a cosine to the minimum in the last round.
+        Cosine,
+    }
 }
 
 wire! {

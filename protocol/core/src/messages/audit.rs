@@ -5,13 +5,14 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
+use crate::codec::schema::{Described, Schema, Shape};
 use crate::codec::{List, encode};
 use crate::coins::CoinOpening;
 use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, MemberId, Round};
 use crate::sign::{Message, Signed};
 pub use crate::sketch::{Sketch, TableRow};
-use crate::{limits, wire};
+use crate::{choice, limits, wire};
 
 wire! {
     /// A verifier asks a member about its contribution of a round.
@@ -212,29 +213,35 @@ pub enum Finding {
     Guilty(FindingKind),
 }
 
-/// The closed list of what a member can be expelled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum FindingKind {
-    /// Two commitments in one round.
-    Equivocation,
-    /// The table does not add up to the committed total or loss.
-    SumMismatch,
-    /// A drawn leaf is not what the state and the data give.
-    LeafMismatch,
-    /// The committed total is not the sum of the recomputed leaves.
-    TotalMismatch,
-    /// The steward's own signatures contradict each other or the rules.
-    StewardMisconduct,
-    /// A verifier found guilty what re-execution finds right.
-    FalseAccusation,
-    /// A verifier let pass what re-execution finds wrong, or did not recompute what it says that it did.
-    FalseAcquittal,
-    /// A signed part is not what the rule gives on its sealed inputs.
-    AggregationMismatch,
-    /// The signed logits of a call are not what the model gives.
-    FalseAnswer,
+impl Described for Finding {
+    fn shape(schema: &mut Schema) -> Shape {
+        Shape::Tagged(vec![("Pass", None), ("Guilty", Some(FindingKind::shape(schema)))])
+    }
+}
+
+choice! {
+    /// The closed list of what a member can be expelled for.
+    #[derive(PartialOrd, Ord)]
+    pub enum FindingKind {
+        /// Two commitments in one round.
+        Equivocation,
+        /// The table does not add up to the committed total or loss.
+        SumMismatch,
+        /// A drawn leaf is not what the state and the data give.
+        LeafMismatch,
+        /// The committed total is not the sum of the recomputed leaves.
+        TotalMismatch,
+        /// The steward's own signatures contradict each other or the rules.
+        StewardMisconduct,
+        /// A verifier found guilty what re-execution finds right.
+        FalseAccusation,
+        /// A verifier let pass what re-execution finds wrong, or did not recompute what it says that it did.
+        FalseAcquittal,
+        /// A signed part is not what the rule gives on its sealed inputs.
+        AggregationMismatch,
+        /// The signed logits of a call are not what the model gives.
+        FalseAnswer,
+    }
 }
 
 impl FindingKind {

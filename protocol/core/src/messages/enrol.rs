@@ -5,12 +5,13 @@ use core::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use zeroize::Zeroize;
 
+use crate::codec::schema::{Described, Schema, Shape};
 use crate::codec::{List, Text};
 use crate::coins::CoinTerms;
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Row, RunId};
 use crate::sign::{Identity, Message, Signed, Verified};
-use crate::{limits, wire};
+use crate::{choice, limits, wire};
 
 /// A network address as text (LINE-4), `host:port`.
 pub type Address = Text<{ limits::TEXT_BYTES }>;
@@ -40,15 +41,15 @@ pub fn parse_name(text: &str) -> Result<Name, String> {
     })
 }
 
-/// What a member does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum Role {
-    /// Computes gradients.
-    Node,
-    /// Recomputes them.
-    Verifier,
+choice! {
+    /// What a member does.
+    #[derive(PartialOrd, Ord)]
+    pub enum Role {
+        /// Computes gradients.
+        Node,
+        /// Recomputes them.
+        Verifier,
+    }
 }
 
 impl Role {
@@ -207,6 +208,12 @@ impl InvitationSecret {
 impl BorshDeserialize for InvitationSecret {
     fn deserialize_reader<R: std::io::Read>(reader: &mut R) -> std::io::Result<Self> {
         <[u8; 32]>::deserialize_reader(reader).map(Self)
+    }
+}
+
+impl Described for InvitationSecret {
+    fn shape(_: &mut Schema) -> Shape {
+        Shape::Raw(32)
     }
 }
 

@@ -2,8 +2,6 @@
 
 use core::ops::Range;
 
-use borsh::{BorshDeserialize, BorshSerialize};
-
 use crate::codec::{Bytes, List};
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher};
@@ -12,7 +10,7 @@ use crate::layout::ShardSize;
 use crate::limits::{CHUNK_COEFFICIENTS, OFFER_ROUNDS, OFFER_RUNS};
 use crate::merkle::{self, Proof};
 use crate::state::{ShardRoots, StateRoots};
-use crate::wire;
+use crate::{choice, wire};
 
 /// STATE-10: whether whoever holds the state before a round keeps it for others.
 pub fn is_offered(round: Round) -> bool {
@@ -48,19 +46,19 @@ wire! {
     }
 }
 
-/// A vector of a shard, as little-endian values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum StateVector {
-    /// `f32` a coefficient.
-    Parameters,
-    /// `f32` a coefficient.
-    First,
-    /// `f32` a coefficient.
-    Second,
-    /// `i16` a tensor.
-    Exponents,
+choice! {
+    /// A vector of a shard, as little-endian values.
+    #[derive(PartialOrd, Ord)]
+    pub enum StateVector {
+        /// `f32` a coefficient.
+        Parameters,
+        /// `f32` a coefficient.
+        First,
+        /// `f32` a coefficient.
+        Second,
+        /// `i16` a tensor.
+        Exponents,
+    }
 }
 
 wire! {

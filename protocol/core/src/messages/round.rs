@@ -3,6 +3,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::codec::List;
+use crate::codec::schema::{Described, Schema, Shape};
 use crate::ids::{Block, Digest, MemberId, Part, Round, Row, RowSet, ShardId, Slot};
 use crate::layout::Layout;
 use crate::manifest::Profile;
@@ -196,6 +197,12 @@ impl Message for Checked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Bitmap([u8; limits::SEATS / 8]);
+
+impl Described for Bitmap {
+    fn shape(_: &mut Schema) -> Shape {
+        Shape::Raw(limits::SEATS / 8)
+    }
+}
 
 impl Bitmap {
     /// Adds a slot; one beyond the bound is left out.

@@ -3,7 +3,7 @@ use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round};
 use crate::ledger::Stage;
-use crate::ledger::fixture::{Chain, manifest, node, roots, slots, steward};
+use crate::ledger::fixture::chain::{Chain, manifest, node, roots, slots, steward};
 use crate::manifest::Manifest;
 use crate::messages::record::Body;
 use crate::messages::round::{Checked, Delivered, Receipt};

@@ -5,195 +5,32 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use muster_core::channel::certificate::Certificate;
+use muster_core::channel::certificate;
 use muster_core::codec::{decode, encode};
-use muster_core::coins::{CoinOpening, CoinTerms};
 use muster_core::error::Reject;
-use muster_core::manifest::{self, Admission, Manifest, Model};
-use muster_core::merkle::Proof;
 use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
 use muster_core::sign::Signed;
-use muster_core::state::StateRoots;
+use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 
 use super::cases::{bytes, families, list, read, text};
+use super::schema::schema;
 
 macro_rules! reencoder {
-    ($($type:ty),* $(,)?) => {
+    ($($module:ident::$type:ident),* $(,)?) => {
+        const NAMES: &[&str] = &[$(stringify!($type)),*];
+
         /// Decodes bytes as the type of this name, and encodes the result.
         fn reencode(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Reject> {
-            $(if stringify!($type).rsplit("::").next() == Some(name) {
-                return decode::<$type>(bytes).map(|value| encode(&value));
-            })*
-            match name {
-                "Signed" => decode::<Signed<round::Echo>>(bytes).map(|value| encode(&value)),
-                _ => panic!("no type {name:?}"),
-            }
-        }
-    };
-}
-
-reencoder!(
-    Manifest,
-    Model,
-    manifest::Family,
-    manifest::Decoder,
-    manifest::Albert,
-    manifest::Mixture,
-    manifest::Exchange,
-    manifest::Local,
-    manifest::Tolerance,
-    manifest::Data,
-    manifest::Tokeniser,
-    manifest::TokeniserFile,
-    manifest::Start,
-    manifest::CommittedFile,
-    manifest::Router,
-    manifest::Training,
-    manifest::Optimiser,
-    manifest::Aggregation,
-    manifest::Audit,
-    Admission,
-    manifest::Mode,
-    manifest::Listed,
-    manifest::Timers,
-    manifest::Retention,
-    manifest::Rollback,
-    StateRoots,
-    Proof,
-    StateRoots,
-    CoinTerms,
-    CoinOpening,
-    Certificate,
-    enrol::Invitation,
-    enrol::Possession,
-    enrol::Presented,
-    enrol::Enrol,
-    enrol::Return,
-    enrol::Leave,
-    enrol::CloseTree,
-    enrol::Ready,
-    enrol::Pass,
-    enrol::Ticket,
-    round::Route,
-    round::Commit,
-    round::CommitReceipt,
-    round::Echo,
-    round::Receipt,
-    round::Delivered,
-    round::DeliveryReceipt,
-    round::PartResult,
-    round::Checked,
-    record::Record,
-    record::Body,
-    record::Seat,
-    record::Freeze,
-    record::Inputs,
-    record::Late,
-    record::Reassign,
-    record::Reassigned,
-    record::Outcome,
-    record::RowStep,
-    record::Credit,
-    record::Ban,
-    record::Rewind,
-    record::Idle,
-    call::Ask,
-    call::Answer,
-    audit::AuditRequest,
-    audit::Duty,
-    audit::Recheck,
-    audit::Recomputation,
-    audit::Opinion,
-    audit::Withheld,
-    audit::Sketch,
-    audit::TableSeal,
-    audit::ResultsSeal,
-    audit::TableRow,
-    audit::TableOpening,
-    audit::LeafResult,
-    audit::Verdict,
-    evidence::Transcript,
-    evidence::Equivocation,
-    evidence::Total,
-    evidence::OmittedCommit,
-    evidence::OmittedDelivery,
-    evidence::Seal,
-    evidence::TwoSeals,
-    evidence::WrongRoot,
-    evidence::SealedRound,
-    evidence::Misconduct,
-    evidence::FalseVerdict,
-    evidence::FalseRecomputation,
-    evidence::Reduction,
-    evidence::FalseAnswer,
-    evidence::TwoResults,
-    evidence::Evidence,
-    gossip::Head,
-    gossip::Whereabouts,
-    gossip::Gossiped,
-    wire::Notice,
-    wire::Request,
-    wire::Response,
-    wire::Answered,
-    wire::Follow,
-    wire::News,
-    wire::BlockData,
-    wire::PutBlocks,
-    wire::BlockQuery,
-    wire::InputQuery,
-    offer::StateOffer,
-    offer::StateQuery,
-    offer::StatePiece,
-    wire::DataQuery,
-);
-
-/// What messages may be is written down variant by variant: one that is new does not compile before it is listed here, and
-/// fails before it has a vector.
-macro_rules! variants {
-    ($($module:ident::$type:ident { $($variant:ident),* $(,)? })*) => {
-        const VARIANTS: &[(&str, &[&str])] = &[$((stringify!($type), &[$(stringify!($variant)),*])),*];
-
-        /// Which variant of the type of this name bytes are.
-        fn variant(name: &str, bytes: &[u8]) -> Option<&'static str> {
             $(if name == stringify!($type) {
-                return decode::<$module::$type>(bytes).ok().map(|value| match value {
-                    $($module::$type::$variant { .. } => stringify!($variant)),*
-                });
+                return decode::<$module::$type>(bytes).map(|value| encode(&value));
             })*
-            None
+            assert_eq!(name, "Signed", "no type of this name");
+            decode::<Signed<round::Echo>>(bytes).map(|value| encode(&value))
         }
     };
 }
 
-variants! {
-    manifest::Exchange { Gradients, Local }
-    manifest::Family { Decoder, Albert, Mixture }
-    manifest::Tokeniser { Bytes, File }
-    manifest::Start { Drawn, Given }
-    manifest::Mode { Invited, Listed, Open }
-    record::Body {
-        Open, Admit, Begin, Freeze, Inputs, Reassign, Outcome, Silence, Answered, Ban, Return, Leave, Rewind, Close,
-        Idle, CloseTree, Ready, Late,
-    }
-    audit::Sketch { Fingerprint, Projections }
-    evidence::Seal { Record, Head }
-    evidence::Misconduct { Commit, Delivery, Split, Record, Root }
-    evidence::Evidence {
-        Equivocation, Audit, Total, Misconduct, Verdict, Aggregation, Results, Recomputation, Answer,
-    }
-    gossip::Gossiped { Record, Head, Commit }
-    wire::Notice {
-        Echo, Result, Request, Table, Results, Opening, Verdict, Return, Leave, Duty, Recheck, Charge, Opinion,
-        Withheld, Obtained, Recomputation, Ready,
-    }
-    wire::Request {
-        Manifest, Follow, Enrol, Commit, Delivered, Notice, Accuse, PutBlocks, ResultBlocks, InputBlocks, StateOffer,
-        State, Data, Checked, CloseTree, Evidence, Ask,
-    }
-    wire::Response {
-        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence, Answer, Piece,
-    }
-}
+for_each_message!(reencoder);
 
 /// Types and bytes of the vectors of messages that come back as they are.
 fn roundtrips() -> Vec<(String, Vec<u8>)> {
@@ -206,15 +43,16 @@ fn roundtrips() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn every_variant_of_a_message_has_a_vector() {
     let vectors = roundtrips();
-    for (name, variants) in VARIANTS {
-        let of_it = vectors.iter().filter(|(of, _)| of == name);
-        let covered: BTreeSet<&str> = of_it.filter_map(|(name, bytes)| variant(name, bytes)).collect();
-        assert_eq!(covered, variants.iter().copied().collect(), "{name}");
+    for (name, variants) in schema().enums {
+        // CODEC-3: the first byte is the variant.
+        let covered: BTreeSet<u8> =
+            vectors.iter().filter(|(of, _)| of == name).map(|(_, bytes)| bytes[0]).collect();
+        assert_eq!(covered.len(), variants.len(), "{name} has variants without a vector");
     }
 }
 
-/// Every type that is written as `wire!` in this crate, and whether it is an enumeration.
-fn wire_types() -> Vec<(String, bool)> {
+/// Every type that is written as `wire!` in this crate.
+fn wire_types() -> Vec<String> {
     fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
@@ -232,8 +70,7 @@ fn wire_types() -> Vec<(String, bool)> {
         let written = text.split("\nwire! {").skip(1).map(|written| {
             let line = written.lines().find_map(|line| line.trim().strip_prefix("pub "));
             let mut words = line.expect("a type").split_whitespace();
-            let kind = words.next().expect("struct or enum");
-            (words.next().expect("a name").to_owned(), kind == "enum")
+            words.nth(1).expect("a name").to_owned()
         });
         written.collect::<Vec<_>>()
     });
@@ -244,10 +81,9 @@ fn wire_types() -> Vec<(String, bool)> {
 fn every_message_has_a_vector() {
     let (vectors, types) = (roundtrips(), wire_types());
     assert!(types.len() > 80, "{} types", types.len());
-    for (name, is_enum) in types {
+    for name in types {
         assert!(vectors.iter().any(|(of, _)| *of == name), "{name} has no vector");
-        let listed = VARIANTS.iter().any(|(of, _)| *of == name);
-        assert!(!is_enum || listed, "the variants of {name} are listed nowhere");
+        assert!(NAMES.contains(&name.as_str()), "for_each_message! lacks {name}");
     }
 }
 

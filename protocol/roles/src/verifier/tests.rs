@@ -1,8 +1,5 @@
-use muster_core::codec::List;
 use muster_core::coins::CoinTree;
-use muster_core::ids::Slot;
-use muster_core::manifest::fixture::tiny;
-use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret, Role};
+use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
 use muster_core::messages::evidence::Equivocation;
 use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
@@ -22,53 +19,21 @@ fn coins() -> CoinTree {
     CoinTree::new([7; 32], Round(0), 8, 2).unwrap()
 }
 
-fn seal(ledger: &mut Ledger, body: Body) {
-    let record = member(2).sign(ledger.run(), &ledger.record(body));
-    ledger.apply(&record).unwrap();
-}
-
 /// A ledger in its first round, with two nodes and a verifier.
 fn begun() -> Ledger {
-    let mut ledger = Ledger::new(Arc::new(tiny(member(1).id(), member(2).id(), 4, 2)));
-    let state = ledger.state().clone();
-    seal(&mut ledger, Body::Open(state));
-    for number in NODES.into_iter().chain([VERIFIER]) {
-        let verifies = number == VERIFIER;
-        let (role, secret) =
-            (if verifies { Role::Verifier } else { Role::Node }, InvitationSecret::new([number; 32]));
-        let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
-        let invitation = member(1).sign(ledger.run(), &invitation);
-        let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
-        let coins = verifies.then(|| coins().terms());
-        let enrol = Enrol { invitation, addresses: Addresses::default(), coins, name: Default::default() };
-        let enrol = member(number).sign(ledger.run(), &enrol);
-        seal(&mut ledger, Body::Admit(enrol));
-    }
-    let seats = List::new(ledger.derived_seats()).unwrap();
-    seal(&mut ledger, Body::Begin(seats));
-    ledger
+    let (makers, [one, other], verifier) = (Makers::of(1, 2), NODES.map(member), member(VERIFIER));
+    let verifier = Newcomer::verifier(&verifier, coins().terms());
+    makers.begin(makers.tiny(4, 2), [Newcomer::node(&one), Newcomer::node(&other), verifier])
 }
 
-/// What a node commits to.
-fn commitment(ledger: &Ledger, root: u8) -> Commit {
-    let view = ledger.current().unwrap();
-    Commit {
-        round: Round(0),
-        head: view.head(),
-        state: view.state().root(),
-        slot: Slot(0),
-        seats: 2,
-        route: None,
-        leaves: 2,
-        profile: Profile::Exact,
-        loss: 0,
-        root: Digest([root; 32]),
-    }
+/// What the first node commits to.
+fn commits(ledger: &Ledger, root: u8) -> Commit {
+    commitment(ledger, &member(NODES[0]), 0, Digest([root; 32]))
 }
 
 /// A node that committed twice.
 fn equivocation(ledger: &Ledger) -> Evidence {
-    let commit = |root| -> Signed<Commit> { member(NODES[0]).sign(ledger.run(), &commitment(ledger, root)) };
+    let commit = |root| -> Signed<Commit> { member(NODES[0]).sign(ledger.run(), &commits(ledger, root)) };
     Evidence::Equivocation(Equivocation { first: commit(1), second: commit(2) })
 }
 
@@ -156,7 +121,7 @@ fn it_stops_once_it_has_said_what_it_has_to_say() {
 fn what_lacks_its_state_by_now_waits_and_is_not_over() {
     let ledger = begun();
     let mut machine = machine(&ledger, VERIFIER, Vec::new());
-    let commit = commitment(&ledger, 1);
+    let commit = commits(&ledger, 1);
     machine.handle(0, VerifierInput::States(BTreeSet::from([commit.state])));
     let record = member(2).sign(ledger.run(), &ledger.record(Body::Close(Digest::default())));
     let (freeze, author) = (Digest::default(), member(NODES[0]).id());

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn ledger_14_where_there_are_more_members_than_seats_each_has_one_in_turn() {
-        let chain = crate::ledger::fixture::Chain::begin();
+        let chain = crate::ledger::fixture::chain::Chain::begin();
         let all: Vec<&Member> = chain.ledger.members().iter().take(3).collect();
         let of = |round| -> Vec<MemberId> { in_turn(&all, 2, round).map(|member| member.id).collect() };
         let ids: Vec<MemberId> = all.iter().map(|member| member.id).collect();

@@ -2,7 +2,7 @@ use super::*;
 use crate::codec::{List, Real};
 use crate::ids::{Part, Round, RowSet, Slot};
 use crate::ledger::Ledger;
-use crate::ledger::fixture::{Chain, manifest, node, slots, steward, verifier, with_rows};
+use crate::ledger::fixture::chain::{Chain, manifest, node, slots, steward, verifier, with_rows};
 use crate::manifest::{Family, Manifest, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
 use crate::messages::enrol::{Leave, Role};

@@ -1,14 +1,7 @@
-use std::sync::Arc;
-
 use muster_core::audit::docket::Docket;
-use muster_core::codec::List;
-use muster_core::ids::{Digest, Slot};
-use muster_core::manifest::Profile;
-use muster_core::manifest::fixture::tiny;
-use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret, Role};
+use muster_core::ids::Digest;
+use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
 use muster_core::messages::evidence::Equivocation;
-use muster_core::messages::record::Body;
-use muster_core::messages::round::Commit;
 use muster_core::sign::Identity;
 
 use super::*;
@@ -22,48 +15,16 @@ pub(super) fn member(number: u8) -> Identity {
 
 /// A ledger in its first round, and who seals what comes next.
 pub(super) fn begun() -> (Ledger, Identity) {
-    let (organiser, steward) = (member(1), member(2));
-    let manifest = tiny(organiser.id(), steward.id(), 4, 2);
-    let mut ledger = Ledger::new(Arc::new(manifest));
-    let state = ledger.state().clone();
-    seal(&mut ledger, &steward, Body::Open(state));
-    for number in [OTHER, CHEAT] {
-        let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
-        let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
-        let invitation = organiser.sign(ledger.run(), &invitation);
-        let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
-        let enrol =
-            Enrol { invitation, addresses: Addresses::default(), coins: None, name: Default::default() };
-        let enrol = member(number).sign(ledger.run(), &enrol);
-        seal(&mut ledger, &steward, Body::Admit(enrol));
-    }
-    let seats = List::new(ledger.derived_seats()).unwrap();
-    seal(&mut ledger, &steward, Body::Begin(seats));
-    (ledger, steward)
-}
-
-fn seal(ledger: &mut Ledger, steward: &Identity, body: Body) {
-    let record = steward.sign(ledger.run(), &ledger.record(body));
-    ledger.apply(&record).unwrap();
+    let makers = Makers::of(1, 2);
+    let members = [OTHER, CHEAT].map(member);
+    let ledger = makers.begin(makers.tiny(4, 2), members.iter().map(Newcomer::node));
+    (ledger, makers.steward)
 }
 
 /// Two commitments of the cheat in one round.
 pub(super) fn two_commitments(ledger: &Ledger) -> Evidence {
-    let commit = |root| {
-        let commit = Commit {
-            round: Round(0),
-            head: Digest::default(),
-            state: Digest::default(),
-            slot: Slot(0),
-            seats: 2,
-            route: None,
-            leaves: 1,
-            profile: Profile::Exact,
-            loss: 0,
-            root: Digest([root; 32]),
-        };
-        member(CHEAT).sign(ledger.run(), &commit)
-    };
+    let cheat = member(CHEAT);
+    let commit = |root| cheat.sign(ledger.run(), &commitment(ledger, &cheat, 0, Digest([root; 32])));
     Evidence::Equivocation(Equivocation { first: commit(0), second: commit(1) })
 }
 

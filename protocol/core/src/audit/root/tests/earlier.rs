@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::{Row, RowSet};
-use crate::ledger::fixture::with_rows;
+use crate::ledger::fixture::chain::with_rows;
 use crate::messages::evidence::SealedRound;
 use crate::messages::record::RowStep;
 use crate::messages::round::Route;

@@ -3,7 +3,7 @@ use crate::codec::{List, Real};
 use crate::coins::drawn_leaves;
 use crate::ids::{Digest, ShardId, Slot};
 use crate::ledger::Stage;
-use crate::ledger::fixture::{Chain, manifest, node, steward, verifier, with_rows};
+use crate::ledger::fixture::chain::{Chain, manifest, node, steward, verifier, with_rows};
 use crate::ledger::terms::Terms;
 use crate::manifest::{Family, Manifest, Mixture, Rollback};
 use crate::messages::audit::{FindingKind, Jury};
