@@ -48,7 +48,6 @@ where
 macro_rules! canonical {
     ($($module:ident::$type:ident),* $(,)?) => { $(
         #[test]
-        #[expect(non_snake_case, reason = "a test for each type, of the same name")]
         fn $type() {
             check::<$module::$type>(stringify!($type));
         }

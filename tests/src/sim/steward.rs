@@ -62,13 +62,13 @@ impl Sim {
     }
 
     /// Its process is killed now and then, and starts again from what it has on its disk: the records, what it was told and
-    /// no record holds yet, and what bans rest on. Whoever is there finds it again.
-    pub(super) fn restart_by_chance(&mut self) {
+    /// no record holds yet, and what bans rest on. Whoever is there finds it again. Returns whether it was killed.
+    pub(super) fn restart_by_chance(&mut self) -> bool {
         let chance = self.plan.steward_crashes;
         // The disk has the newest sealed state, which the only replica here must not be ahead of.
         let sealed = self.replica.state().root() == self.ledger().state().root();
         if chance == 0 || !sealed || self.clock.draw(1_000_000) >= u64::from(chance) {
-            return;
+            return false;
         }
         self.clock.drop_work();
         self.applying.clear();
@@ -102,6 +102,7 @@ impl Sim {
             nodes.chain(self.watchers.iter().map(|watcher| watcher.identity.id())).collect();
         there.into_iter().for_each(|member| self.clock.after(5, 40, Event::Back(member)));
         self.drain();
+        true
     }
 
     /// What a convict contributed while it cheated is false, and has moved the aggregates as far as can be.
