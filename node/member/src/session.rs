@@ -29,7 +29,6 @@ use muster_net::shares::Turns;
 use muster_organise::MANIFEST;
 use muster_replica::{
     Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
-    memory,
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_show::Shown;
@@ -175,8 +174,7 @@ impl Session {
         // Before the text is fetched, which is most of what the run takes.
         disk::check_run(&options, &manifest)?;
         let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
-        let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
-        let replica = replica.with_past_files(home.row_files()?, memory::PAST_BYTES);
+        let (arithmetic, replica) = prepare(&options, &manifest, &dataset, home.row_files()?).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.hold_row_of(identity.id());
         follower.keep_proofs(Home::clone(&home))?;

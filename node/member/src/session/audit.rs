@@ -75,7 +75,6 @@ impl NodeDriver {
                     tracing::warn!("asked about round {}, which is not kept here any more", request.round);
                     return None;
                 };
-                let seed = assign::round_seed(ledger.run(), request.round, &held.commit.state);
                 let kept = tabulated(&home, &me, &request.freeze, &probe, &held);
                 let again = |take: &mut dyn FnMut(LeafSum)| {
                     // AUDIT-2: also of the round that a restart fell into, of which there may be no table. After a move the state may
@@ -89,7 +88,7 @@ impl NodeDriver {
                         );
                         return false;
                     };
-                    recompute(&held.commit, state, manifest, dataset, seed, &arithmetic, take);
+                    recompute(&held.commit, state, manifest, dataset, &arithmetic, take);
                     true
                 };
                 let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
@@ -172,16 +171,15 @@ fn recompute(
     state: Arc<State>,
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
-    seed: Digest,
     arithmetic: &Mutex<Box<dyn Backend>>,
     take: &mut dyn FnMut(LeafSum),
 ) {
     let work = Assignment {
         route: commit.route.clone(),
+        seed: assign::round_seed(manifest.run(), commit.round, &commit.state),
         manifest,
         dataset,
         round: commit.round,
-        seed,
         root: commit.state,
         state,
         slot: commit.slot,

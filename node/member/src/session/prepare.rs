@@ -14,6 +14,7 @@ use muster_replica::{
 };
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
+use muster_store::rows::RowFiles;
 
 use crate::{JoinError, JoinOptions, Listen};
 
@@ -82,11 +83,13 @@ pub(super) fn join_swarm(
     }
 }
 
-/// The backend for leaves, checked against its known answers, and the initial state.
+/// The backend for leaves, checked against its known answers, and the initial state, whose successors go to `files` once they are
+/// large and no longer the newest.
 pub(super) async fn prepare(
     options: &JoinOptions,
     manifest: &Arc<Manifest>,
     dataset: &Arc<Dataset>,
+    files: RowFiles,
 ) -> Result<(Box<dyn Backend>, Replica), JoinError> {
     let (manifest, dataset, machine) = (manifest.clone(), dataset.clone(), options.machine);
     let made = tokio::task::spawn_blocking(move || {
@@ -99,7 +102,8 @@ pub(super) async fn prepare(
             tracing::info!("self-test: {closeness}");
         }
         let Machine { threads, path, .. } = machine;
-        Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
+        let replica = Replica::genesis(manifest, dataset, threads, path)?;
+        Ok((arithmetic, replica.with_past_files(files, memory::PAST_BYTES)))
     });
     let made =
         made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;
