@@ -265,7 +265,7 @@ mod tests {
             return;
         }
         let (directory, mut manifest) = (tempfile::tempdir().unwrap(), large());
-        (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 13, 64, 1 << 15);
+        (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 13, 8, 1 << 15);
         manifest.check().unwrap();
         Home::open(directory.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
         // Nobody is there to ask: the refusal comes first.
