@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_compute::Exact;
 use muster_core::aggregate::{Input, ResultGrid, block, bound, weights};
 use muster_core::assign;
-use muster_core::ids::{Digest, Leaf, Round, Row, ShardId, Slot};
+use muster_core::ids::{Block, Digest, Leaf, Round, Row, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Aggregation, Family, Manifest, Rule};
 use muster_core::messages::record::Body;
@@ -38,7 +38,9 @@ pub fn train(folder: &Path) -> Digest {
     let mut state = arithmetic.initial(manifest, &calibration);
     let mut waiting = BTreeMap::new();
     let mut before = state.clone();
-    for CleanRound { round, freeze, behind, seats, steps } in committed(&archive) {
+    for clean in committed(&archive) {
+        let CleanRound { round, behind, seats, steps, .. } = &clean;
+        let (round, behind) = (*round, *behind);
         // ROUND-28: with a delay the leaves are on the state before the last step.
         let base = if behind { before } else { state.clone() };
         let seed = assign::round_seed(manifest.run(), round, &base.root());
@@ -56,9 +58,9 @@ pub fn train(folder: &Path) -> Digest {
             });
             sums.push(q);
         }
-        waiting.insert(round, Arc::new(aggregate(manifest, round, &freeze, &layout, &seats, &sums)));
+        waiting.insert(round, Arc::new(aggregate(manifest, &layout, &clean, &sums)));
         let update =
-            Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
+            Update::of_steps(&layout, steps, |round| waiting.get(&round).cloned()).expect("what waits");
         let fewer = manifest.model.rows_after(state.step());
         before = state.clone();
         arithmetic.apply(manifest, &mut state, &Update { behind, ..update });
@@ -71,30 +73,35 @@ pub fn train(folder: &Path) -> Digest {
 }
 
 /// Shard by shard and block by block, from the seats that compute on it.
-fn aggregate(
-    manifest: &Manifest,
-    round: Round,
-    freeze: &Digest,
-    layout: &Layout,
-    seats: &[Seated],
-    sums: &[Vec<i32>],
-) -> Update {
+fn aggregate(manifest: &Manifest, layout: &Layout, clean: &CleanRound, sums: &[Vec<i32>]) -> Update {
+    let CleanRound { round, freeze, seats, inputs, .. } = clean;
     let held: BTreeSet<ShardId> = seats.iter().flat_map(|seat| layout.path(seat.row)).collect();
     let mut update = Update::empty(layout, held.iter().copied());
     for shard in held {
         let own = |seat: &Seated| layout.path(seat.row).any(|of| of == shard) && seat.weight > 0;
-        let counted: Vec<(&Seated, &Vec<i32>)> =
-            seats.iter().zip(sums).filter(|(seat, _)| own(seat)).collect();
-        let weights = weights(
-            &counted.iter().map(|(seat, _)| seat.weight).collect::<Vec<_>>(),
-            manifest.aggregation.cap_ppm,
-        );
-        // LOCAL-6: what a segment adds, times the segments that the seats have on average.
-        let by = counted.iter().zip(&weights).map(|((seat, _), weight)| weight * u64::from(seat.leaves));
-        let scale = by.sum::<u64>() as f64 / weights.iter().sum::<u64>() as f64;
-        let planes = manifest.planes_in(round);
+        let planes = manifest.planes_in(*round);
         for number in (0..planes).flat_map(|plane| layout.blocks_in(shard, plane)) {
             let range = layout.block(number).expect("a block of the shard").range.clone();
+            // A part may lack what a member that was killed has not delivered.
+            let delivered =
+                |slot: usize| inputs.get(&number).is_some_and(|slots| slots.contains(&Slot(slot as u16)));
+            let counted: Vec<(&Seated, &Vec<i32>)> = seats
+                .iter()
+                .zip(sums)
+                .enumerate()
+                .filter(|(slot, (seat, _))| own(seat) && delivered(*slot))
+                .map(|(_, input)| input)
+                .collect();
+            if counted.is_empty() {
+                continue;
+            }
+            let weights = weights(
+                &counted.iter().map(|(seat, _)| seat.weight).collect::<Vec<_>>(),
+                manifest.aggregation.cap_ppm,
+            );
+            // LOCAL-6: what a segment adds, times the segments that the seats have on average.
+            let by = counted.iter().zip(&weights).map(|((seat, _), weight)| weight * u64::from(seat.leaves));
+            let scale = by.sum::<u64>() as f64 / weights.iter().sum::<u64>() as f64;
             let inputs = counted.iter().zip(&weights).map(|((seat, q), weight)| Input {
                 q: &q[range.clone()],
                 m: if layout.is_of_moments(number) { 1 } else { seat.leaves },
@@ -132,6 +139,8 @@ struct CleanRound {
     freeze: Digest,
     behind: bool,
     seats: Vec<Seated>,
+    /// Who delivered a block, of each that was reduced.
+    inputs: BTreeMap<Block, BTreeSet<Slot>>,
     steps: Vec<ShardStep>,
 }
 
@@ -152,7 +161,14 @@ fn committed(archive: &Archive) -> Vec<CleanRound> {
         assert_eq!(seated.len(), view.seats().len(), "every seat of a clean run commits");
         let (freeze, behind) = (view.freeze_digest().expect("a round just ended"), view.is_behind());
         let (round, steps) = (view.round(), outcome.shard_steps());
-        rounds.push(CleanRound { round, freeze, behind, seats: seated, steps });
+        let results = view.results().expect("a round just ended").iter();
+        let reduced =
+            view.parts().iter().zip(results).zip(view.inputs()).filter(|((_, result), _)| result.is_some());
+        let inputs = reduced.flat_map(|((plan, _), inputs)| {
+            let slots: BTreeSet<Slot> = inputs.slots().collect();
+            plan.blocks.iter().map(move |block| (*block, slots.clone()))
+        });
+        rounds.push(CleanRound { round, freeze, behind, seats: seated, inputs: inputs.collect(), steps });
     }
     rounds
 }
