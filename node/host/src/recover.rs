@@ -152,10 +152,9 @@ struct Recovery<'a> {
     /// Rounds whose updates lead to the newest state.
     line: Vec<Round>,
     machine: Machine,
-    /// Where the rows go that are not in memory.
-    /// Where earlier states go.
+    /// Where earlier states go once they are large.
     files: RowFiles,
-    /// Where rows go.
+    /// Where the rows go that are not in memory.
     row_files: Option<RowFiles>,
 }
 

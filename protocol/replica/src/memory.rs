@@ -64,7 +64,7 @@ impl Need {
     }
 }
 
-/// What following a run with all its rows takes: the state with its moments, the parameters of the states that are kept,
+/// What following a run with all its rows takes: the state with its moments, earlier states as far as they are in memory,
 /// results, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let all = manifest.model.all_parameters();

@@ -67,10 +67,14 @@ impl Tools {
         replica.states_at_hand().chain(self.states.keys().copied()).collect()
     }
 
-    /// One of them.
+    /// One of them. Blocks: a large one is read from the disk.
     pub(super) fn state(&self, root: &Digest) -> Option<Arc<State>> {
+        self.kept(root)?.near()
+    }
+
+    fn kept(&self, root: &Digest) -> Option<KeptState> {
         let kept = lock(&self.replica).state_at(root);
-        kept.and_then(|kept| kept.near()).or_else(|| self.states.get(root).cloned())
+        kept.or_else(|| Some(KeptState::in_memory(*root, self.states.get(root)?.clone())))
     }
 
     /// The state of the work's round, the text, and the contribution.
@@ -114,13 +118,16 @@ impl Tools {
         wanted: BTreeSet<Round>,
         fresh: BTreeMap<Round, StateRoots>,
     ) -> Result<(), Failure> {
-        let at_hand = |(round, roots): (Round, StateRoots)| Some((round, self.state(&roots.root())?, roots));
+        let at_hand = |(round, roots): (Round, StateRoots)| Some((round, self.kept(&roots.root())?, roots));
         let fresh: Vec<_> = fresh.into_iter().filter_map(at_hand).collect();
         let home = self.session.home.clone();
         let vectors = audit_vectors(&self.session.manifest);
         // Beside following: a state is as large as the model.
         let kept = tokio::task::spawn_blocking(move || {
-            for (round, state, roots) in fresh {
+            // One after the other, so that only one of them is in memory. What cannot be read is told of there.
+            let read =
+                fresh.into_iter().filter_map(|(round, kept, roots)| Some((round, kept.near()?, roots)));
+            for (round, state, roots) in read {
                 home.save_audit_state(round, &state, &roots, vectors)?;
             }
             home.prune_audit_states(&|round| wanted.contains(&round))
