@@ -187,7 +187,9 @@ async fn converse<H: Handler>(
         place.does(Activity::Working);
         let Some(response) = response(handler.handle(peer, request).await) else { return Ok(()) };
         drop(held);
-        room.keep(sending_bytes(response.len()));
+        if role == Role::Stranger {
+            room.keep(sending_bytes(response.len()));
+        }
         place.count_answer(role, response.len());
         place.does(Activity::Sending);
         connection.answer_with(&response, role, || place.does(Activity::Sending)).await?;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::ids::MemberId;
+use muster_core::limits;
 use muster_core::lock::lock;
 use tokio::time;
 
@@ -23,6 +24,7 @@ use pace::{Pace, Rate};
 pub use role::Role;
 pub use turns::Turns;
 
+use crate::connection::sending_bytes;
 use crate::seats::{Activity, ConnectionLimit, Seat, Seats, Standing};
 use crate::source::Source;
 
@@ -163,12 +165,18 @@ impl Place {
         }
     }
 
-    /// CHAN-16: room for an answer, before it is made.
+    /// CHAN-16: room for an answer of at most so many bytes, before it is made.
     pub(crate) async fn room(&self, allowance: &Allowance, bytes: usize) -> Held {
         // A few words need no leave: as many as each connection has memory for anyway.
         if bytes <= FEW_BYTES {
             return Held::default();
         }
+        // A line is divided among the connections that send. Each answer to a member takes the room of the
+        // longest, so that four are under way, however many connections the member has.
+        let bytes = match allowance.role {
+            Role::Member => sending_bytes(limits::MESSAGE_BYTES),
+            Role::Stranger => bytes,
+        };
         let taken = allowance.outgoing.take(bytes);
         tokio::pin!(taken);
         loop {
@@ -189,7 +197,6 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use muster_core::ids::{Digest, RunId};
-    use muster_core::limits;
     use muster_core::sign::Identity;
 
     use super::*;
@@ -275,6 +282,24 @@ mod tests {
         time::timeout(LONG, gives_way).await.expect("the one that has read nothing for longest");
         held.clear();
         time::timeout(LONG, waiting.room(&allowance, OUT)).await.expect("its share is free again");
+    }
+
+    #[tokio::test]
+    async fn chan_16_a_member_with_many_connections_is_sent_four_answers_at_once() {
+        let shares = shares();
+        let place = shares.admit(source(1)).unwrap();
+        let [one, other] =
+            [1, 2].map(|number| place.settle(MemberId([number; 32]), Role::Member).unwrap());
+        let piece = FEW_BYTES + 1;
+        let mut sent = Vec::new();
+        while let Ok(room) = time::timeout(MOMENT, place.room(&one, piece)).await {
+            sent.push(room);
+        }
+        assert_eq!(sent.len(), 4, "however short they are");
+        assert!(time::timeout(MOMENT, place.room(&other, piece)).await.is_ok(), "of another member");
+        assert!(time::timeout(MOMENT, place.room(&one, FEW_BYTES)).await.is_ok(), "a few words");
+        sent.pop();
+        assert!(time::timeout(MOMENT, place.room(&one, piece)).await.is_ok());
     }
 
     #[tokio::test]
