@@ -184,15 +184,13 @@ mod tests {
     use std::task::{Context, Waker};
 
     use muster_core::assign::PartPlan;
-    use muster_core::codec::{List, Text};
+    use muster_core::codec::List;
     use muster_core::contribution::Commitment;
     use muster_core::ids::{Block, Digest, Row};
     use muster_core::layout::Layout;
-    use muster_core::manifest::{Profile, fixture};
+    use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
     use muster_core::messages::audit::FindingKind;
-    use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role as Joins};
-    use muster_core::messages::record::{Ban, Body, Freeze};
-    use muster_core::messages::round::Commit;
+    use muster_core::messages::record::{Ban, Body};
     use muster_core::state::State;
     use muster_organise::config::{Makers, Settings};
     use muster_replica::{Offers, Replica};
@@ -272,50 +270,18 @@ mod tests {
         Identity::from_secret(&[number; 32])
     }
 
-    const ORGANISER: u8 = 21;
-    const STEWARD: u8 = 22;
-
-    fn seal(ledger: &mut Ledger, body: Body) {
-        let record = identity(STEWARD).sign(ledger.run(), &ledger.record(body));
-        ledger.apply(&record).unwrap();
-    }
-
-    fn admit(ledger: &mut Ledger, number: u8) {
-        let (member, secret) = (identity(number), InvitationSecret::new([number; 32]));
-        let (role, key) = (Joins::Node, secret.key());
-        let invitation = Invitation { role, uses: 1, expires: u64::MAX, key, founder: true };
-        let invitation = identity(ORGANISER).sign(ledger.run(), &invitation);
-        let invitation = Some(secret.present(ledger.run(), invitation, member.id()));
-        let addresses = List::new(vec![Text::new("8.8.8.8:1").unwrap()]).unwrap();
-        let enrol = Enrol { invitation, addresses, coins: None, name: Default::default() };
-        let enrol = member.sign(ledger.run(), &enrol);
-        seal(ledger, Body::Admit(enrol));
+    fn makers() -> Makers {
+        Makers::of(21, 22)
     }
 
     /// A round in which two members, this one and another, have committed to the same integers.
     fn exchanging(q: &[i32]) -> Ledger {
-        let [me, other, organiser, steward] = [1, 12, ORGANISER, STEWARD].map(identity);
-        let manifest = fixture::tiny(organiser.id(), steward.id(), 4, 2);
-        let mut ledger = Ledger::new(Arc::new(manifest));
-        let state = ledger.state().clone();
-        seal(&mut ledger, Body::Open(state));
-        [1, 12].into_iter().for_each(|number| admit(&mut ledger, number));
-        let seats = List::new(ledger.derived_seats()).unwrap();
-        seal(&mut ledger, Body::Begin(seats));
-        let view = ledger.current().unwrap();
-        let (round, state, head) = (view.round(), view.state().root(), view.head());
+        let (makers, members) = (makers(), [1, 12].map(identity));
+        let founder = |member| Newcomer { founder: true, ..Newcomer::node(member).at("8.8.8.8:1") };
+        let mut ledger = makers.begin(makers.tiny(4, 2), members.iter().map(founder));
         let root = Commitment::new(ledger.layout(), q).root();
-        let mut commits: Vec<_> = [&me, &other]
-            .map(|member| {
-                let slot = view.slot_of(&member.id()).unwrap();
-                let (profile, seats, route, leaves, loss) = (Profile::Exact, 2, None, 1, 0);
-                let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
-                (slot, member.sign(ledger.run(), &commit))
-            })
-            .into();
-        commits.sort_by_key(|(slot, _)| *slot);
-        let commits = List::new(commits.into_iter().map(|(_, commit)| commit).collect()).unwrap();
-        seal(&mut ledger, Body::Freeze(Freeze { round, state, commits }));
+        let commits = [0, 1].map(|index| (&members[index], commitment(&ledger, &members[index], 0, root)));
+        makers.freeze(&mut ledger, commits);
         ledger
     }
 
@@ -324,7 +290,7 @@ mod tests {
     async fn round_35_a_member_that_brings_blocks_without_end_takes_no_thread_of_the_network() {
         let folder = tempfile::tempdir().unwrap();
         let (shared, _) = context(folder.path());
-        let layout = Layout::of(&fixture::tiny(identity(21).id(), identity(22).id(), 4, 2).model);
+        let layout = Layout::of(&makers().tiny(4, 2).model);
         let q = vec![7; layout.parameters()];
         let (ledger, tree) = (exchanging(&q), Commitment::new(&layout, &q));
         let (me, sender) = (identity(1).id(), identity(12).id());
@@ -364,7 +330,7 @@ mod tests {
 
     #[test]
     fn chan_16_blocks_are_of_a_round_in_which_their_sender_has_a_seat_or_of_the_next_one() {
-        let layout = Layout::of(&fixture::tiny(identity(ORGANISER).id(), identity(STEWARD).id(), 4, 2).model);
+        let layout = Layout::of(&makers().tiny(4, 2).model);
         let mut ledger = exchanging(&vec![7; layout.parameters()]);
         let [seated, newcomer] = [12, 13].map(|number| identity(number).id());
         admit(&mut ledger, 13);
@@ -384,10 +350,10 @@ mod tests {
             round: Round(0),
             finding: FindingKind::SumMismatch,
             evidence: Digest([1; 32]),
-            accuser: identity(STEWARD).id(),
+            accuser: makers().steward.id(),
             jury: Default::default(),
         };
-        seal(&mut ledger, Body::Ban(ban));
+        makers().seal(&mut ledger, Body::Ban(ban));
         assert_eq!(why(&ledger, &seated, 0), "blocks are brought by members");
     }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::codec::{List, Text};
-use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
+use muster_core::ids::{Digest, Height, MemberId, Round};
 use muster_core::ledger::Ledger;
-use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
+use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
+use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Body, Freeze, Record};
 use muster_core::messages::round::Commit;
@@ -27,17 +26,17 @@ fn identity(secret: u8) -> Identity {
     Identity::from_secret(&[secret; 32])
 }
 
-fn organiser() -> Identity {
-    identity(100)
+fn makers() -> Makers {
+    Makers::of(100, 101)
 }
 
 fn steward() -> Identity {
-    identity(101)
+    makers().steward
 }
 
 /// A run of two nodes.
 fn manifest() -> Manifest {
-    let mut manifest = tiny(organiser().id(), steward().id(), 2, 2);
+    let mut manifest = makers().tiny(2, 2);
     manifest.audit.final_rounds = 1;
     manifest
 }
@@ -62,44 +61,18 @@ impl Chain {
     }
 
     fn seal(&mut self, body: Body) -> (Signed<Record>, Verified<Record>) {
-        let signed = steward().sign(self.0.run(), &self.0.record(body));
-        let record = self.0.apply(&signed).unwrap();
-        (signed, record)
+        makers().seal(&mut self.0, body)
     }
 
     /// Both nodes are seated in round 0.
     fn begun() -> Self {
-        let mut chain = Self::new();
-        let run = chain.0.run();
-        chain.seal(Body::Open(roots(1)));
-        for secret in [1, 2] {
-            let (role, pass) = (Role::Node, InvitationSecret::new([secret; 32]));
-            let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: pass.key(), founder: false };
-            let invitation = organiser().sign(run, &invitation);
-            let invitation = Some(pass.present(run, invitation, identity(secret).id()));
-            let enrol =
-                Enrol { invitation, addresses: List::default(), coins: None, name: Default::default() };
-            chain.seal(Body::Admit(identity(secret).sign(run, &enrol)));
-        }
-        let seats = List::new(chain.0.derived_seats()).unwrap();
-        chain.seal(Body::Begin(seats));
-        chain
+        let nodes = [1, 2].map(identity);
+        Self(makers().begin(manifest(), nodes.iter().map(Newcomer::node)))
     }
 
     fn commit(&self, secret: u8, what: u8) -> Signed<Commit> {
-        let commit = Commit {
-            round: Round(0),
-            head: self.0.head(),
-            state: self.0.state().root(),
-            slot: Slot(u16::from(secret) - 1),
-            seats: 2,
-            route: None,
-            leaves: 1,
-            profile: Profile::Exact,
-            loss: 0,
-            root: Digest([what; 32]),
-        };
-        identity(secret).sign(self.0.run(), &commit)
+        let member = identity(secret);
+        member.sign(self.0.run(), &commitment(&self.0, &member, 0, Digest([what; 32])))
     }
 }
 
