@@ -12,6 +12,7 @@ use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::limits;
 use muster_core::manifest::{Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
+use muster_core::regime::Regime;
 use muster_organise::config::{Makers, Settings};
 use muster_organise::size;
 use muster_replica::exit::{Failure, Outcome};
@@ -251,7 +252,7 @@ impl Benchmark {
         }
         let Manifest { timers, training, .. } = &self.manifest;
         let patience = f64::from(timers.commit) / 1000.0 * COMMIT_SHARE;
-        let steps = self.manifest.local().map_or(1, |local| local.segment);
+        let steps = Regime::of(&self.manifest).leaves_of_number();
         let leaf = self.timings.map_or(0.0, |timings| timings.leaf * f64::from(steps));
         let [one, several] = if steps > 1 { ["segment", "segments"] } else { ["leaf", "leaves"] };
         if leaf > patience {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use muster_core::limits;
 use muster_core::manifest::Manifest;
+use muster_core::regime::Regime;
 
 use crate::rates::{Rates, Wrong, percent};
 
@@ -26,7 +27,7 @@ pub fn prospect(manifest: &Manifest) -> String {
     let (audit, nodes) = (&manifest.audit, u32::from(manifest.admission.start_nodes).max(1));
     let leaves = manifest.leaves_of_seat(nodes);
     let rates = Rates::new(f64::from(audit.share_ppm) / MILLION, leaves, audit.leaves);
-    let rates = rates.chained(manifest.local().is_some());
+    let rates = rates.chained(Regime::of(manifest).recomputes_chains());
     let mut text = String::new();
     // Writing to a string does not fail.
     if let Some(local) = manifest.local() {

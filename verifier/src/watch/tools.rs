@@ -10,6 +10,7 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Notice, Request};
+use muster_core::regime::Regime;
 use muster_core::state::{State, StateRoots};
 use muster_replica::exit::Failure;
 use muster_replica::{
@@ -41,7 +42,7 @@ pub(super) struct Contacts(BTreeMap<MemberId, Contact>);
 
 /// What audits take of a state: in a run of local updates its moments as well (LOCAL-1).
 pub(super) fn audit_vectors(manifest: &Manifest) -> Vectors {
-    if manifest.local().is_some() { Vectors::All } else { Vectors::Parameters }
+    if Regime::of(manifest).begins_with_moments() { Vectors::All } else { Vectors::Parameters }
 }
 
 impl Contacts {

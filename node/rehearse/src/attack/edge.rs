@@ -2,6 +2,7 @@
 
 use muster_compute::reach;
 use muster_core::layout::Layout;
+use muster_core::regime::Regime;
 use muster_core::state::Arithmetic;
 use muster_member::{Assignment, NodeConduct, Summed};
 
@@ -12,7 +13,7 @@ pub(super) struct Edge;
 impl NodeConduct for Edge {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let layout = Layout::of_run(&work.manifest);
-        let steps = work.quota * work.manifest.local().map_or(1, |local| local.segment);
+        let steps = work.quota * Regime::of(&work.manifest).leaves_of_number();
         let reaches: Vec<f64> =
             work.state.shards.iter().map(|shard| reach(&work.manifest, shard, steps)).collect();
         let shards = layout.shards().iter().zip(&reaches);

@@ -1,7 +1,6 @@
 //! Finding the state that evidence is about in a folder, without re-executing the run.
 
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, Round, Row};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
+use muster_core::regime::Regime;
 use muster_core::state::{Arithmetic, State, Update};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
@@ -31,10 +31,11 @@ pub fn find_state(
     arithmetic: &mut Exact,
 ) -> Option<State> {
     // ROUND-28: what leaves of a round are computed on may be the state before the round before.
-    let earlier = round.0.checked_sub(manifest.delay.into()).map(Round);
-    let rounds: BTreeSet<Round> = earlier.into_iter().chain([round]).collect();
+    let behind = Regime::of(manifest).computes_behind();
+    let earlier = round.0.checked_sub(1).map(Round).filter(|_| behind);
+    let rounds = [round].into_iter().chain(earlier);
     let mut before = |round| find_before(folder, manifest, dataset, round, root, arithmetic);
-    rounds.into_iter().rev().find_map(&mut before)
+    rounds.into_iter().find_map(&mut before)
 }
 
 /// The same of the state before just this round.
