@@ -32,7 +32,7 @@ use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
 use tracing::{info, warn};
 
-use case::{Case, Phase};
+use case::Case;
 pub use case::{Source, Subject};
 pub use conduct::{Conduct, Honest};
 use drift::Drifts;
@@ -141,8 +141,8 @@ impl Audits {
 
     /// Contributions whose authors it has asked, and whether that audit is over.
     pub fn asked(&self) -> impl Iterator<Item = (Key, bool)> {
-        let asked = self.cases.iter().filter(|(_, case)| case.request.is_some());
-        asked.map(|(key, case)| (*key, matches!(case.phase, Phase::Over { .. })))
+        let asked = self.cases.iter().filter(|(_, case)| case.asked().is_some());
+        asked.map(|(key, case)| (*key, case.has_ended()))
     }
 
     /// Rounds whose states are still needed.
@@ -215,10 +215,7 @@ impl Audits {
                 );
                 self.accusations.retain(|_, accusation| accusation.culprit != ban.culprit);
                 for case in self.cases.values_mut().filter(|case| case.subject.author == ban.culprit) {
-                    (case.owed, case.distrusted) = (None, false);
-                    if !matches!(case.phase, Phase::Over { .. }) {
-                        case.phase = Phase::Over { passed: false };
-                    }
+                    case.is_settled();
                 }
             }
             _ => {}
@@ -230,15 +227,14 @@ impl Audits {
         let manifest = &self.manifest;
         let last = manifest.training.rounds.saturating_sub(manifest.audit.final_rounds);
         for ((round, _), case) in &mut self.cases {
-            match case.phase {
-                Phase::Over { passed: true } if round.0 >= last => {}
-                // Over and sealed, or about to be said with evidence of its own: neither begins anew.
-                Phase::Over { .. } | Phase::Doubted(_) => continue,
-                _ => {}
+            // Over and sealed, or about to be said with evidence of its own: neither begins anew.
+            let settled = case.has_ended() || case.is_doubted();
+            if settled && !(case.has_passed() && round.0 >= last) {
+                continue;
             }
             case.ask_again();
             // AUDIT-8: what was taken over stays so, whatever the new board shows.
-            case.distrusted |= ledger.is_taken_over(*round, &case.subject.author);
+            case.distrust_if(ledger.is_taken_over(*round, &case.subject.author));
         }
         self.sayings.iter_mut().for_each(|saying| saying.told = false);
         self.remind();
@@ -302,7 +298,7 @@ impl Audits {
         match (kind, done) {
             (WorkKind::Leaves(drawn), Done::Leaves(results)) => {
                 // With its seal: meanwhile a steward that was restarted may have had another table sealed.
-                case.recomputed = Some((drawn.seal, results));
+                case.leaves_are(drawn.seal, results);
                 self.seal_results(case);
             }
             (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => {
@@ -317,9 +313,9 @@ impl Audits {
                 warn!("round {round}: the audit of {author} stays undecided: {what}");
                 // Its author may answer yet, and then it is this verifier's turn.
                 if !matches!(kind, WorkKind::Everything) {
-                    case.phase = Phase::Over { passed: false };
+                    case.give_up();
                 }
-                case.distrusted = false;
+                case.trust();
                 self.tally.undecided += 1;
             }
             (kind, done) => bug!("an answer that fits its question {kind:?}; found: {done:?}"),
@@ -335,18 +331,15 @@ impl Audits {
         if self.conduct.says(found) != Finding::Pass {
             return self.doubt_total(case, &q);
         }
-        case.distrusted = false;
+        case.trust();
         let (round, author) = (case.subject.commit.round, case.subject.author);
         info!("round {round}: all leaves of {author} were recomputed and are right");
-        if self.manifest.profile.leaves_stand_for_integers() && matches!(case.phase, Phase::Opened(_)) {
+        if self.manifest.profile.leaves_stand_for_integers() && case.opened().is_some() {
             return self.conclude(case, Some(q), true);
         }
-        if self.manifest.profile.leaves_stand_for_integers()
-            && !matches!(case.phase, Phase::Over { passed: true })
-        {
+        if self.manifest.profile.leaves_stand_for_integers() && !case.has_passed() {
             let said = recomputation(&case.subject, Finding::Pass);
-            case.phase = Phase::Over { passed: true };
-            case.owed = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
+            case.pass(Notice::Recomputation(self.identity.sign(self.run, &said)));
             self.tally.passed += 1;
             self.duty.done += 1;
         }

@@ -6,7 +6,7 @@ use muster_core::ledger::Ledger;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::Notice;
 
-use super::case::{Case, Phase};
+use super::case::Case;
 use super::{Audits, Key};
 
 /// What the steward is to be told.
@@ -38,15 +38,16 @@ impl Audits {
     pub fn next_message(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Message> {
         // Not asked before the state is at hand: the member would answer, and its verifier be idle for what it cannot
         // compute.
-        let ready =
-            |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
+        let ready = |case: &&Case| {
+            !matches!(case.owed(), Some(Notice::Request(_))) || have(&case.subject.commit.state)
+        };
         let spoken = |saying: &&Saying| !saying.told && self.conduct.speaks(saying.round);
         if let Some(saying) = self.sayings.iter().find(spoken) {
             return Some(Message::Say(Box::new(saying.notice.clone())));
         }
         let owed = self.cases.iter().filter(|((round, _), _)| self.conduct.speaks(*round));
-        let mut owed = owed.filter(|(_, case)| case.owed.is_some() && ready(case));
-        let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed.clone()?))));
+        let mut owed = owed.filter(|(_, case)| case.owed().is_some() && ready(case));
+        let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed()?.clone()))));
         notice.or_else(|| {
             // Last: the verdict on the board already has the steward examine it (DUTY-10).
             let accusation = self.accusations.values().find(|accusation| !accusation.told)?;
@@ -58,10 +59,8 @@ impl Audits {
     pub fn told(&mut self, message: &Message) {
         match message {
             Message::Notice(key, notice) => {
-                if let Some(case) = self.cases.get_mut(key)
-                    && case.owed.as_ref() == Some(notice)
-                {
-                    case.owed = None;
+                if let Some(case) = self.cases.get_mut(key) {
+                    case.was_told(notice);
                 }
             }
             Message::Say(notice) => self.was_said(notice),
@@ -98,13 +97,13 @@ impl Audits {
             // Its round was forgotten while the steward was being told.
             let Some(case) = self.cases.get_mut(&key) else { continue };
             // The audit has moved on since: the request is not its next step any more.
-            if asks && !matches!(case.phase, Phase::Asked) {
+            if asks && !case.awaits_table() {
                 continue;
             }
             if passed {
-                (case.request, case.phase) = (None, Phase::Over { passed: false });
+                case.ask_nobody();
             } else {
-                case.owed.get_or_insert(notice);
+                case.owe_again(notice);
             }
         }
     }

@@ -3,8 +3,7 @@
 use muster_core::ids::Digest;
 
 use super::Audits;
-use super::case::Phase;
-use super::work::{DrawnLeaves, Work, WorkKind};
+use super::work::Work;
 
 impl Audits {
     /// The next thing to compute, as [`Audits::works`] orders it.
@@ -43,24 +42,7 @@ impl Audits {
         let cases = self.cases.values().filter(|case| have(&case.subject.commit.state));
         let exact = self.manifest.profile.leaves_stand_for_integers();
         cases.filter_map(move |case| {
-            // In `exact` all leaves stand for a verdict (AUDIT-25), and somebody waits for them.
-            let passed = matches!(case.phase, Phase::Over { passed: true });
-            let kind = match &case.phase {
-                _ if case.distrusted && owed == (exact && !passed) => WorkKind::Everything,
-                _ if !owed => return None,
-                Phase::Drawn(drawn) => {
-                    let probe = case.request.as_ref()?.probe.clone();
-                    WorkKind::Leaves(DrawnLeaves {
-                        seal: drawn.table.seal(),
-                        positions: drawn.positions.clone(),
-                        probe,
-                    })
-                }
-                // Withheld integers are not looked for again until the steward has them (TOL-12).
-                Phase::Opened(_) if !case.withheld && !case.distrusted => WorkKind::Contribution,
-                Phase::Doubted(doubt) => WorkKind::SecondOpinion(doubt.evidence.clone(), doubt.q.clone()),
-                _ => return None,
-            };
+            let kind = case.work(owed, exact)?;
             Some(Work { subject: case.subject.clone(), kind })
         })
     }

@@ -9,8 +9,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
 use muster_core::ledger::Ledger;
 use muster_core::messages::audit::{
-    Finding, FindingKind, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict, Withheld,
-    results_seal,
+    Finding, FindingKind, Recomputation, ResultsSeal, TableSeal, Verdict, Withheld, results_seal,
 };
 use muster_core::messages::evidence::{Evidence, Total};
 use muster_core::messages::wire::Notice;
@@ -18,7 +17,7 @@ use muster_core::sign::Signed;
 use muster_core::sketch::Sketch;
 use tracing::{debug, info, warn};
 
-use super::case::{Case, Doubt, Drawn, Opened, Phase, Sealed, Subject};
+use super::case::{Case, Doubt, Drawn, Opened, Sealed, Subject};
 use super::{Audits, Key, Stop, recomputation};
 
 impl Audits {
@@ -37,7 +36,7 @@ impl Audits {
             }
             Notice::Opening(signed) => {
                 if let Ok(opening) = signed.verify(self.run) {
-                    self.step(&opening.request, |_, case| case.opening(signed));
+                    self.step(&opening.request, |_, case| case.open(signed));
                 }
             }
             Notice::Verdict(signed) => self.verdict(signed, notice),
@@ -85,9 +84,7 @@ impl Audits {
         if self.refused.get(&key) == Some(notice) {
             self.refused.remove(&key);
         }
-        if case.owed.as_ref() == Some(notice) {
-            case.owed = None;
-        }
+        case.was_told(notice);
     }
 
     /// Our own verdict is on the board already: of an earlier process, if the audit is not over.
@@ -100,10 +97,7 @@ impl Audits {
             self.step(&verdict.request, |audits, case| {
                 audits.seen(case, notice);
                 if verdict.finding == Finding::Pass {
-                    // A suspicion that this process has since is another matter.
-                    case.distrusted &= matches!(case.phase, Phase::Over { passed: true });
-                    case.phase = Phase::Over { passed: true };
-                    case.owed = None;
+                    case.was_passed();
                 }
             });
         }
@@ -120,18 +114,15 @@ impl Audits {
             && let Some(slot) = slot(&said)
             && let Some(case) = self.cases.get_mut(&(said.round, slot))
         {
-            if matches!(case.owed, Some(Notice::Recomputation(_))) {
-                case.owed = None;
-            }
-            if said.finding == Finding::Pass {
-                (case.phase, case.distrusted) = (Phase::Over { passed: true }, false);
-            }
+            case.was_summed(said.finding == Finding::Pass);
         }
     }
 
     fn table(&mut self, case: &mut Case, signed: &Signed<TableSeal>) {
         // AUDIT-2: one table for a request. A second one would have been made knowing more.
-        let Phase::Asked = case.phase else { return };
+        if !case.awaits_table() {
+            return;
+        }
         let Some(asked) = case.asked_or_bug() else { return };
         let (round, slot) = case.subject.key();
         let table = match asked.requested.seal(signed) {
@@ -144,37 +135,26 @@ impl Audits {
         let (freeze, most) = (&case.subject.freeze, self.manifest.audit.leaves);
         // AUDIT-4: drawn by the seal of the table, so that the member has fixed its rows before it can know the leaves.
         let positions = draw(&coin, freeze, &table.seal(), commit.leaves, most);
-        case.phase = Phase::Drawn(Drawn { table, positions });
+        case.draw(Drawn { table, positions });
         self.seal_results(case);
     }
 
     /// AUDIT-4: seals the recomputed leaves, once they are there.
     pub(super) fn seal_results(&mut self, case: &mut Case) {
-        // Whichever comes first, table or leaves, waits for the other.
-        let (Phase::Drawn(Drawn { table, positions }), Some((seal, computed))) =
-            (&case.phase, &case.recomputed)
-        else {
-            return;
-        };
-        // Leaves that were recomputed for another table are other leaves.
-        if *seal != table.seal() {
-            return;
-        }
+        // Table or leaves may still be awaited.
+        let Some((Drawn { table, positions }, computed)) = case.recomputed() else { return };
         let (round, slot) = case.subject.key();
         let coin = self.coins.leaf(round, slot).or_bug("a leaf coin of a slot whose member was asked");
         let Some(coin) = coin else { return };
         let request = table.requested().name();
         // Secret as long as the coin is, which the verdict shows too.
-        let salt = Hasher::new(Domain::RESULTS).value(&coin.value()).value(&request).value(seal).finish().0;
+        let salt =
+            Hasher::new(Domain::RESULTS).value(&coin.value()).value(&request).value(&table.seal()).finish().0;
         let (table_name, seal) = (table.table().digest(), results_seal(&salt, computed));
         let signed = self.identity.sign(self.run, &ResultsSeal { request, table: table_name, seal });
         let Some(results) = table.answer(&signed).or_bug("own results that fit the table") else { return };
         let (positions, computed) = (positions.clone(), computed.clone());
-        case.owed = Some(Notice::Results(signed));
-        case.phase = Phase::Sealed(Sealed { results, positions, salt, computed });
-        if let Some(early) = case.early.take() {
-            case.opening(&early);
-        }
+        case.seal(Sealed { results, positions, salt, computed }, Notice::Results(signed));
     }
 
     /// Compares leaves and total with the opened table. Without the integers a wrong leaf convicts all the same; if there is
@@ -182,7 +162,7 @@ impl Audits {
     /// `all` says that every leaf was recomputed, and that `q` is their sum.
     pub(super) fn conclude(&mut self, case: &mut Case, q: Option<Vec<i32>>, all: bool) -> Result<(), Stop> {
         // The audit may have moved on while its integers were looked for: its author was banned, or the board is new.
-        let Phase::Opened(opened) = &case.phase else { return Ok(()) };
+        let Some(opened) = case.opened() else { return Ok(()) };
         let Some(asked) = case.asked_or_bug() else { return Ok(()) };
         let said = || asked.probe.sum(&opened.rows).0;
         // AUDIT-7: of integers that have the frozen root, whatever anybody says of their fingerprint.
@@ -196,16 +176,16 @@ impl Audits {
                 case.subject.author
             );
             let withheld = self.identity.sign(self.run, &Withheld { request: asked.requested.name() });
-            (case.withheld, case.owed) = (true, Some(Notice::Withheld(withheld)));
+            case.withhold(Notice::Withheld(withheld));
             return Ok(());
         }
         // Here an accomplice would lie; everything before is what the machine found.
         let finding = self.conduct.says(found);
         let Some(verdict) = self.signed_verdict(&case.subject, opened, (finding, total), all)? else {
-            case.distrusted = true;
+            case.distrust_if(true);
             // Only where bits are defined does a sum of one's own stand for the committed one.
             if !self.manifest.profile.leaves_stand_for_integers() {
-                case.phase = Phase::Over { passed: false };
+                case.give_up();
             }
             return Ok(());
         };
@@ -222,19 +202,18 @@ impl Audits {
             // TOL-10: after the verdict, which stands: the suspicion is about all leaves and not about the drawn ones.
             if let (Finding::Pass, Some(why)) = (found, self.drifts.suspect(who, &deviations)) {
                 info!("round {round}: {who} {why}: all its leaves are recomputed");
-                case.distrusted = true;
+                case.distrust_if(true);
             }
-            case.owed = Some(said);
-            case.phase = Phase::Over { passed: true };
+            case.pass(said);
             return Ok(());
         }
         let Some(judged) = opened.table.judge(&verdict).or_bug("an own verdict that fits the table") else {
-            case.phase = Phase::Over { passed: false };
+            case.give_up();
             return Ok(());
         };
         let evidence = Box::new(Evidence::Audit(judged.transcript(case.subject.record.clone())));
         // Nothing is said before the second opinion: a false accusation is a ban for life (DUTY-9).
-        case.phase = Phase::Doubted(Doubt { evidence, verdict: Some(said), q: q.map(Arc::new) });
+        case.doubt(Doubt { evidence, verdict: Some(said), q: q.map(Arc::new) });
         Ok(())
     }
 
@@ -274,8 +253,8 @@ impl Audits {
 
     /// All leaves were recomputed, and the committed total is not their sum.
     pub(super) fn doubt_total(&mut self, case: &mut Case, q: &[i32]) -> Result<(), Stop> {
-        let verdict = match (&case.phase, &case.request) {
-            (Phase::Opened(opened), Some(asked)) => {
+        let verdict = match (case.opened(), case.asked()) {
+            (Some(opened), Some(asked)) => {
                 let found = (Finding::Guilty(FindingKind::TotalMismatch), asked.probe.sketch(q));
                 self.signed_verdict(&case.subject, opened, found, true)?
             }
@@ -283,13 +262,13 @@ impl Audits {
         };
         let culprit = case.subject.author;
         let evidence = Box::new(Evidence::Total(Total { freeze: case.subject.record.clone(), culprit }));
-        case.distrusted = false;
+        case.trust();
         // AUDIT-25: without an opened table it is no verdict, and is said all the same.
         let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
         let exact = self.manifest.profile.leaves_stand_for_integers();
         let said = exact.then(|| Notice::Recomputation(self.identity.sign(self.run, &said)));
         let verdict = verdict.map(Notice::Verdict).or(said);
-        case.phase = Phase::Doubted(Doubt { evidence, verdict, q: None });
+        case.doubt(Doubt { evidence, verdict, q: None });
         Ok(())
     }
 
@@ -303,7 +282,7 @@ impl Audits {
             Judgement::Guilty { culprit, finding, detail, .. } if culprit == author => {
                 warn!("round {round}: {culprit} is guilty, {}: {detail}", finding.words());
                 self.duty.done += u64::from(doubt.verdict.is_some());
-                case.owed = doubt.verdict;
+                case.convict(doubt.verdict);
                 self.tally.guilty += 1;
                 self.accuse_of(culprit, doubt.evidence);
                 Ok(())
@@ -324,36 +303,6 @@ impl Audits {
                 Ok(())
             }
         }
-    }
-}
-
-impl Case {
-    fn opening(&mut self, signed: &Signed<TableOpening>) {
-        match &self.phase {
-            // After a restart the board shows the opening before the leaves are recomputed. It is looked at only once
-            // they are sealed: results must not be copied from it.
-            Phase::Asked | Phase::Drawn(_) => self.early = Some(signed.clone()),
-            Phase::Sealed(sealed) => {
-                if let Some(asked) = self.asked_or_bug() {
-                    match sealed.open(signed, &asked.probe) {
-                        Ok(opened) => (self.phase, self.owed) = (Phase::Opened(opened), None),
-                        Err(reject) => {
-                            let (round, author) = (self.subject.commit.round, self.subject.author);
-                            debug!("round {round}: an opening of {author}: {reject}");
-                        }
-                    }
-                }
-            }
-            // One opening is enough.
-            Phase::Opened(_) | Phase::Doubted(_) | Phase::Over { .. } => {}
-        }
-    }
-
-    /// The steward has the integers that this audit waited for.
-    fn obtained(&mut self) {
-        // Its author was silent by now, and all its leaves were recomputed in vain: once more.
-        self.distrusted |= self.withheld && matches!(self.phase, Phase::Over { passed: false });
-        self.withheld = false;
     }
 }
 

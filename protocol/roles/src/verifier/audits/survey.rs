@@ -13,7 +13,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::Notice;
 use tracing::{info, warn};
 
-use super::case::{Asked, Case, Doubt, Phase, Subject};
+use super::case::{Asked, Case, Subject};
 use super::{Audits, Saying, recomputation};
 use crate::verifier::coins::Unwritten;
 
@@ -90,17 +90,15 @@ impl Audits {
         let distrusted = absent || ledger.is_taken_over(view.round(), &subject.author);
         // Who has left answers nothing, and without a leaf coin no draw could be shown.
         let ask = !matches!(standing, Some(Standing::Left)) && self.coins.leaf(view.round(), slot).is_some();
-        let busy = |case: &Case| case.request.is_some() || !matches!(case.phase, Phase::Over { .. });
+        let busy = |case: &Case| case.asked().is_some() || !case.has_ended();
         if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(busy) {
             return Ok(());
         }
         let request = if ask { self.request(&subject, selected)? } else { None };
-        let case = self.cases.entry(key).or_insert_with(|| fresh(subject, distrusted));
+        let case = self.cases.entry(key).or_insert_with(|| Case::new(subject, distrusted));
         if let Some(request) = request {
             let name = request.requested.name();
-            case.request = Some(request);
-            case.ask_again();
-            case.distrusted |= distrusted;
+            case.ask(request, distrusted);
             self.names.insert(name, key);
             self.duty.due += 1;
         }
@@ -131,10 +129,10 @@ impl Audits {
         // A new process reads of all silences, and rounds are forgotten.
         let Some(slot) = ledger.round(round).and_then(|view| view.slot_of(member)) else { return };
         // What it has not asked about it may have to ask about yet (DUTY-6).
-        let asked = self.cases.get_mut(&(round, slot)).filter(|case| case.request.is_some());
+        let asked = self.cases.get_mut(&(round, slot)).filter(|case| case.asked().is_some());
         if let Some(case) = asked.filter(|_| !ledger.is_banned(member)) {
             info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
-            case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
+            case.is_unanswered();
         }
         self.abandoned(member);
     }
@@ -142,7 +140,7 @@ impl Audits {
     /// Of who has left or is silent already no further silence is sealed: what it has not answered is recomputed.
     pub(super) fn abandoned(&mut self, member: &MemberId) {
         for case in self.cases.values_mut().filter(|case| case.subject.author == *member) {
-            case.distrusted |= matches!(case.phase, Phase::Asked | Phase::Drawn(_) | Phase::Sealed(_));
+            case.is_abandoned();
         }
     }
 
@@ -151,46 +149,19 @@ impl Audits {
         let exact = self.manifest.profile.leaves_stand_for_integers();
         for case in self.cases.values_mut().filter(|_| exact) {
             let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
-            if let Phase::Doubted(doubt) = &mut case.phase
+            if let Some(doubt) = case.doubted()
                 && matches!(*doubt.evidence, Evidence::Total(_))
             {
                 doubt.verdict = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
             }
         }
-        let found = |case: &Case| {
-            let by_leaves = |doubt: &Doubt| matches!(doubt.verdict, Some(Notice::Recomputation(_)));
-            matches!(&case.phase, Phase::Doubted(doubt) if by_leaves(doubt))
-                || matches!(case.owed, Some(Notice::Recomputation(_)))
-        };
-        let open = |case: &&mut Case| !found(case) && !matches!(case.phase, Phase::Over { passed: true });
+        let open = |case: &&mut Case| !case.speaks_of_all_leaves() && !case.has_passed();
         for case in self.cases.values_mut().filter(open) {
             self.duty.overdue += u64::from(!case.is_over());
-            // An audit that is void convicts nobody; all leaves may.
-            let wrong = match case.phase {
-                Phase::Doubted(_) => true,
-                Phase::Over { .. } => matches!(case.owed, Some(Notice::Verdict(_))),
-                _ => false,
-            };
-            (case.request, case.owed, case.distrusted) = (None, None, exact && wrong);
-            if !matches!(case.phase, Phase::Over { .. }) {
-                case.phase = Phase::Over { passed: false };
-            }
+            case.hand_over(exact);
         }
         // DUTY-6: its audits are void; answers to them are for nobody.
         self.names.clear();
         self.refused.clear();
-    }
-}
-
-fn fresh(subject: Subject, distrusted: bool) -> Case {
-    Case {
-        subject: Arc::new(subject),
-        request: None,
-        phase: Phase::Over { passed: false },
-        owed: None,
-        early: None,
-        recomputed: None,
-        distrusted,
-        withheld: false,
     }
 }
