@@ -192,7 +192,7 @@ mod tests {
     use muster_core::messages::audit::FindingKind;
     use muster_core::messages::record::{Ban, Body};
     use muster_core::state::State;
-    use muster_organise::config::{Makers, Settings};
+    use muster_organise::config::{self, Settings};
     use muster_replica::{Offers, Replica};
     use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
@@ -223,7 +223,7 @@ mod tests {
         let corpus = folder.join("corpus");
         let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
         let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
-        let makers = Makers { organiser: me, steward, nonce: [0; 16] };
+        let makers = config::Makers { organiser: me, steward, nonce: [0; 16] };
         let settings =
             Settings::parse("run.toml".as_ref(), "[model]\nwidth = 8\nlayers = 1\nhidden = 12\n").unwrap();
         let ledger = Ledger::new(Arc::new(settings.manifest(&makers, data).unwrap()));
@@ -333,7 +333,8 @@ mod tests {
         let layout = Layout::of(&makers().tiny(4, 2).model);
         let mut ledger = exchanging(&vec![7; layout.parameters()]);
         let [seated, newcomer] = [12, 13].map(|number| identity(number).id());
-        admit(&mut ledger, 13);
+        let enrol = Newcomer::node(&identity(13)).enrol(ledger.run(), &makers().organiser);
+        makers().seal(&mut ledger, Body::Admit(enrol));
         let why = |ledger: &Ledger, sender: &MemberId, round| match may_bring(ledger, sender, Round(round)) {
             Err(Unanswered::Refused(why)) => why,
             other => format!("{other:?}"),
