@@ -256,7 +256,7 @@ warmup = 3
     let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
     let asked =
         ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "6", "--verifiers", "1"];
-    let attacks = ["--rounds", "300", "--from", "4", "--attack", "misanswer", "old-answer", "no-answer"];
+    let attacks = ["--rounds", "160", "--from", "4", "--attack", "misanswer", "old-answer", "no-answer"];
     let (code, output) = run.muster(&[&asked[..], &attacks].concat());
     assert!(code == 0 && output.contains("replayed to the last bit"), "{output}");
     let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");

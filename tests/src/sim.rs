@@ -97,6 +97,8 @@ pub struct Sim {
     /// What the conductor asked to apply.
     applying: VecDeque<Vec<Option<Signed<PartResult>>>>,
     law: Law,
+    /// Whether the steward has acted since the law was checked: nothing else changes its ledger or its docket.
+    unchecked: bool,
     clock: Clock,
     trace: Hasher,
     report: Report,
@@ -146,6 +148,7 @@ impl Sim {
             false_parts: BTreeMap::new(),
             applying: VecDeque::new(),
             law: Law::default(),
+            unchecked: true,
             clock: Clock::new(plan.seed),
             trace: Hasher::new(Domain::LEDGER),
             report: Report::default(),
@@ -233,7 +236,7 @@ impl Sim {
 
     /// No case is lost, whatever happened, in `exact`: with a tolerance a case may wait for jurors, whom no round waits for.
     fn check_law(&mut self) {
-        if self.manifest.profile != Profile::Exact {
+        if self.manifest.profile != Profile::Exact || !std::mem::take(&mut self.unchecked) {
             return;
         }
         let (now, ledger) = (self.clock.now(), self.machine.ledger());

@@ -55,6 +55,7 @@ impl Sim {
 
     /// Does what the steward says, and has it look at its timers.
     pub(super) fn drain(&mut self) {
+        self.unchecked = true;
         while let Some(effect) = self.machine.poll_effect() {
             self.perform_effect(effect);
         }
