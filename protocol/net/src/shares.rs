@@ -288,8 +288,7 @@ mod tests {
     async fn chan_16_a_member_with_many_connections_is_sent_four_answers_at_once() {
         let shares = shares();
         let place = shares.admit(source(1)).unwrap();
-        let [one, other] =
-            [1, 2].map(|number| place.settle(MemberId([number; 32]), Role::Member).unwrap());
+        let [one, other] = [1, 2].map(|number| place.settle(MemberId([number; 32]), Role::Member).unwrap());
         let piece = FEW_BYTES + 1;
         let mut sent = Vec::new();
         while let Ok(room) = time::timeout(MOMENT, place.room(&one, piece)).await {
