@@ -9,8 +9,7 @@ use muster_core::manifest::{Manifest, Profile, Rule, Tolerance};
 use muster_core::messages::audit::FindingKind;
 use muster_rehearse::attack::{ATTACKS, Attack, Wrong};
 
-/// A round that needs an earlier one finds two: each more would cost every run.
-const FROM: Round = Round(2);
+const FROM: Round = Round(4);
 
 fn attack(name: &str) -> Attack {
     name.parse().expect("an attack")
@@ -72,7 +71,7 @@ fn duty_11_jurors_convict_cheats_and_nobody_else_where_there_is_a_tolerance() {
     let cases = [("sign", 3), ("half", 3), ("one-leaf", 3), ("flip", 0), ("nudge", 0)];
     in_parallel(&cases, |(name, jurors)| {
         let attacks = [attack(name)];
-        let plan = watched(11, 12, cast(5, &attacks, FROM, 11));
+        let plan = watched(11, 14, cast(5, &attacks, FROM, 11));
         let change: fn(&mut Manifest) = |manifest| {
             manifest.audit.blocks_ppm = 1_000_000;
             let bound = Real::new(1e-3).expect("a finite constant");
@@ -112,7 +111,7 @@ fn each_attack_on_local_updates_is_blamed_on_its_author_alone() {
     let played = |attack: &&Attack| !attack.wants_calls() && !attack.wants_experts();
     let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().filter(played).copied()).collect();
     in_parallel(&jobs, |(seed, attack)| {
-        let plan = watched(*seed, 8, cast(4, &[*attack], FROM, *seed));
+        let plan = watched(*seed, 10, cast(4, &[*attack], FROM, *seed));
         let report = Sim::new(Plan { change: all_blocks_of_local_updates, ..plan }).finish();
         judge_among(4)(&report, attack, &format!("{} on local updates", attack.name));
     });
@@ -124,7 +123,7 @@ fn each_attack_is_blamed_on_its_author_alone_where_updates_come_late() {
     let played = |attack: &&Attack| !attack.wants_calls() && !attack.wants_experts() && !attack.wants_local();
     let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().filter(played).copied()).collect();
     in_parallel(&jobs, |(seed, attack)| {
-        let plan = watched(*seed, 8, cast(4, &[*attack], FROM, *seed));
+        let plan = watched(*seed, 10, cast(4, &[*attack], FROM, *seed));
         let change = |manifest: &mut Manifest| {
             all_blocks(manifest);
             manifest.delay = 1;
@@ -159,24 +158,24 @@ fn judge_among(nodes: usize) -> impl Fn(&Report, &Attack, &str) + Sync {
 
 #[test]
 fn each_attack_is_blamed_on_its_author_alone() {
-    each_attack(4, 8, 1_000_000, judge_among(4));
+    each_attack(4, 10, 1_000_000, judge_among(4));
 }
 
 #[test]
 fn each_attack_is_blamed_on_its_author_alone_among_sixteen() {
-    each_attack(16, 6, 1_000_000, judge_among(16));
+    each_attack(16, 8, 1_000_000, judge_among(16));
 }
 
 #[test]
 fn each_attack_is_blamed_on_its_author_alone_among_forty_eight() {
-    each_attack(48, 4, 1_000_000, judge_among(48));
+    each_attack(48, 6, 1_000_000, judge_among(48));
 }
 
 /// The final audit is of all contributions of the last rounds: who cheats in them is found, and who stopped before may
 /// get away; nobody else is blamed.
 #[test]
 fn each_attack_is_blamed_on_its_author_alone_where_a_third_is_audited() {
-    const ROUNDS: u32 = 8;
+    const ROUNDS: u32 = 10;
     let watched = judge_among(16);
     each_attack(16, ROUNDS, 333_333, |report, attack, what| {
         let last = (ROUNDS - 2..ROUNDS).any(|round| attack.betrayal.rhythm.bad(round - FROM.0));
@@ -190,14 +189,14 @@ fn each_attack_is_blamed_on_its_author_alone_where_a_third_is_audited() {
 #[test]
 fn conspirators_of_a_middle_sized_run_are_all_found() {
     let attacks = ["alie", "ipm-0.6", "mimic", "flip", "one-leaf"].map(attack);
-    let report = Sim::new(watched(1, 6, cast(16, &attacks, FROM, 1))).finish();
+    let report = Sim::new(watched(1, 8, cast(16, &attacks, FROM, 1))).finish();
     judge(&report, &attacks, "16 nodes");
 }
 
 #[test]
 fn a_large_run_finds_its_cheats() {
     let attacks = ["flip", "lazy", "equivocate"].map(attack);
-    let report = Sim::new(watched(2, 4, cast(64, &attacks, FROM, 2))).finish();
+    let report = Sim::new(watched(2, 6, cast(64, &attacks, FROM, 2))).finish();
     judge(&report, &attacks, "64 nodes");
 }
 
@@ -230,7 +229,7 @@ fn audit_24_what_is_forgotten_while_a_cheat_lets_its_audit_wait_is_kept_by_value
 fn a_seed_has_one_run() {
     let run = |seed| {
         let attacks = ["flip", "random"].map(attack);
-        Sim::new(watched(seed, 6, cast(6, &attacks, FROM, seed))).finish()
+        Sim::new(watched(seed, 8, cast(6, &attacks, FROM, seed))).finish()
     };
     let (first, second) = (run(3), run(3));
     assert_eq!(first, second);

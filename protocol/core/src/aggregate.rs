@@ -115,8 +115,7 @@ pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]
     if !alike || total == 0 || total >= 1 << 53 {
         return None;
     }
-    // AGG-11: "An input of weight 0 is left out, where the rule is another one than the first three or inputs are
-    // mixed."
+    // AGG-11: "The rules that follow, and any rule after mixing, leave out inputs of weight 0."
     let first_three = matches!(settings.rule, Rule::CenteredClip | Rule::Mean | Rule::Median);
     let counted: Vec<Input<'_>> = inputs.iter().filter(|input| input.weight > 0).copied().collect();
     if counted.len() == inputs.len() || first_three && !settings.mixing {
@@ -135,7 +134,7 @@ struct RuleRun<'a, R> {
     inputs: &'a [Input<'a>],
     /// The inputs, cut into pieces of a block's length.
     pieces: Vec<Vec<Input<'a>>>,
-    /// AGG-11: "n inputs, of which f = ⌊n·`assumed_ppm`/10⁶⌋ are taken for attackers."
+    /// AGG-11: "Of the n inputs that are left, f = ⌊n·`assumed_ppm`/10⁶⌋ are taken for attackers."
     assumed: usize,
 }
 
@@ -262,7 +261,7 @@ impl<'a, R: Runner> RuleRun<'a, R> {
             Rule::FixedRadiusClip => fixed_radius::steps(self.inputs, &gram, radius, iterations),
             _ => geometric_median::steps(self.inputs, &gram, radius, iterations),
         };
-        // AGG-12: "v = x_b + Σ_j k_j·(x_j − x_b), b the first input whose k is largest."
+        // AGG-12: "v = x_b + Σ_j k_j·(x_j − x_b), rounded to f32, where b is the first input whose k is largest."
         let base = if from_zero { Base::Zero } else { Base::Row(largest(&k)) };
         let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, base, &k, into));
         Aggregate { values, factors }

@@ -46,6 +46,8 @@ pub struct Replica {
     row_files: Option<RowFiles>,
     /// Where earlier states go, where all of them take more bytes than this.
     past_files: Option<(RowFiles, u64)>,
+    /// Whether the disk did not take the last earlier state, which is said once.
+    past_refused: bool,
     round: Round,
     /// Whether a step of the state failed half-way.
     torn: bool,
@@ -109,6 +111,7 @@ impl Replica {
             held,
             row_files: None,
             past_files: None,
+            past_refused: false,
             round,
             torn: false,
             snapshot,
@@ -296,8 +299,12 @@ impl Replica {
         let files = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond);
         let stored = files.map(|(files, _)| before.stored(files, &self.snapshot_roots));
         // An earlier state that the disk does not take stays in memory: audits may ask for it.
-        let full = |error: &StoreError| tracing::warn!("an earlier state stays in memory: {error}");
-        match stored.and_then(|stored| stored.inspect_err(full).ok()) {
+        let refused = stored.as_ref().and_then(|stored| stored.as_ref().err());
+        if let Some(error) = refused.filter(|_| !self.past_refused) {
+            tracing::warn!("earlier states stay in memory until the disk takes them: {error}");
+        }
+        self.past_refused = refused.is_some();
+        match stored.and_then(Result::ok) {
             Some(stored) => {
                 self.history.push_back(stored);
                 drop(before);

@@ -8,12 +8,13 @@ mod deliveries;
 mod mark;
 mod pause;
 mod records;
+mod results;
 mod statements;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Part, Slot};
+use crate::ids::{MemberId, Part, Slot};
 use crate::ledger::{Ledger, Member, Stage};
 use crate::messages::record::{Body, Credit, Record};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
@@ -21,11 +22,11 @@ use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 pub use awaited::Awaited;
 use cases::OldestCase;
-use checks::ResultsCheck;
 use debts::Debts;
 pub use deliveries::{ClaimedDelivery, ShownDelivery};
 use mark::Mark;
 use pause::Barren;
+use results::Results;
 
 /// What the driver must do.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,7 @@ pub struct Conductor {
     phase_began: u64,
     now: u64,
     gathered: Gathered,
+    results: Results,
     /// Credits that no outcome holds yet.
     credits: Vec<Credit>,
     outputs: VecDeque<Output>,
@@ -80,28 +82,7 @@ struct Gathered {
     /// Whose receipts were brought, by sender and part.
     brought: BTreeSet<(Slot, Part, MemberId)>,
     receipts: BTreeMap<Part, Bitmap>,
-    results: BTreeMap<(Part, MemberId), ClaimedResult>,
-    /// Results whose values the steward has (ROUND-30).
-    here: BTreeSet<(Part, Digest)>,
-    /// Since when contributors may check the results: no more of them are waited for.
-    checking: Option<u64>,
-    /// Until when parts that too few contributors have checked are reduced again (ROUND-31).
-    doubted: Option<u64>,
-    /// What contributors say of the results.
-    checked: BTreeMap<Slot, ResultsCheck>,
-    /// Parts of which these aggregators signed two results.
-    contested: BTreeSet<(Part, MemberId)>,
-    /// Results that were reduced again and found right.
-    upheld: BTreeSet<(Part, MemberId)>,
-    /// Results that are wrong, or cannot be reduced again.
-    struck: BTreeSet<(Part, MemberId)>,
     next: Option<StateRoots>,
-}
-
-/// What an aggregator says of a part.
-struct ClaimedResult {
-    signed: Signed<PartResult>,
-    digest: Digest,
 }
 
 impl Conductor {
@@ -114,6 +95,7 @@ impl Conductor {
             phase_began: now,
             now,
             gathered: Gathered::default(),
+            results: Results::default(),
             credits: Vec::new(),
             outputs: VecDeque::new(),
             sealing: false,
@@ -142,7 +124,8 @@ impl Conductor {
         self.phase_began = self.now;
         self.debts.begin(self.now);
         let now = self.now;
-        self.ready_since.iter_mut().chain(&mut self.gathered.checking).for_each(|since| *since = now);
+        self.ready_since.iter_mut().for_each(|since| *since = now);
+        self.results.resume(now);
         // ROUND-26: whatever kept members from each other may be over, as after a restart.
         self.barren.stir();
     }
@@ -184,7 +167,7 @@ impl Conductor {
         }
         let patience = u64::from(self.patience()?);
         // Contributors fetch values elsewhere: what the steward owes does not lengthen their time.
-        let checking = self.gathered.checking.map(|since| since.saturating_add(patience));
+        let checking = self.results.checking().map(|since| since.saturating_add(patience));
         Some(checking.unwrap_or_else(|| self.latest_end(self.began(), patience)))
     }
 
@@ -226,7 +209,7 @@ impl Conductor {
             // Kept: an open case may hold the Outcome back for a while (AUDIT-26).
             Ok(roots) => self.gathered.next = Some(roots),
             // ROUND-7: whoever signs a result shows its values as well, or it counts as missing.
-            Err(missing) => missing.iter().for_each(|part| self.strike_standing(*part)),
+            Err(missing) => self.strike(missing),
         }
         self.tick(now);
     }
@@ -253,15 +236,14 @@ impl Conductor {
             self.phase_began = now;
             self.debts.begin(now);
             let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_) | Body::Rewind(_));
-            // Echoes are of R_t, which a reassignment does not change; only receipts and checks are given anew.
-            let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
-            let results =
-                if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
-            let before = if round_over { Gathered::default() } else { std::mem::take(&mut self.gathered) };
-            // What was found out about a result stands: its author may say it again in the second attempt.
-            let Gathered { here, upheld, struck, contested, .. } = before;
-            self.gathered =
-                Gathered { echoes, results, here, upheld, struck, contested, ..Gathered::default() };
+            let before = std::mem::take(&mut self.gathered);
+            if round_over {
+                self.results = Results::default();
+            } else {
+                // Echoes are of R_t, which a reassignment does not change; only receipts and checks are given anew.
+                self.gathered.echoes = before.echoes;
+                self.results.begin_phase();
+            }
         }
         self.tick(now);
         Ok(record)

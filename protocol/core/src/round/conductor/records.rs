@@ -1,5 +1,6 @@
 //! When a phase is over, and the record that ends it.
 
+use super::results::parts;
 use super::{Conductor, Output};
 use crate::assign::{Seating, reassignment};
 use crate::codec::List;
@@ -103,7 +104,7 @@ impl Conductor {
         }
         let second: Vec<Part> = view.reassigned().collect();
         let attempt = u8::from(!second.is_empty());
-        let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
+        let parts = if attempt == 1 { second } else { parts(view).collect() };
         let bitmap = |part| {
             let mut counted = Bitmap::default();
             // By weight once more: the ledger refuses inputs that count a contribution without it.
@@ -123,10 +124,8 @@ impl Conductor {
             // The state is computed already; only the seal waits for the case.
             return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next.clone())));
         }
-        let missing: Vec<Part> = (0..view.parts().len() as u16)
-            .map(Part)
-            .filter(|part| self.said(view, *part).next().is_none())
-            .collect();
+        let missing: Vec<Part> =
+            parts(view).filter(|part| self.results.standing(view, *part).is_none()).collect();
         if self.awaits_results(view, &missing) && !self.overdue() {
             return None;
         }
@@ -149,11 +148,7 @@ impl Conductor {
         let mut parts = view.inputs().iter().enumerate().filter(|(_, inputs)| !inputs.is_empty());
         parts.any(|(part, _)| {
             let part = Part(part as u16);
-            let owes = |member: MemberId| {
-                let name = (part, member);
-                let over = self.gathered.results.contains_key(&name) || self.gathered.struck.contains(&name);
-                !over && self.is_awaited(&member)
-            };
+            let owes = |member: MemberId| !self.results.is_settled(part, member) && self.is_awaited(&member);
             // A second signature makes a lie dearer, but no round waits for it once parts were reassigned.
             (first || missing.contains(&part)) && view.aggregating(part).any(owes)
         })
@@ -186,19 +181,12 @@ impl Conductor {
     }
 
     fn results(&self, view: &RoundView) -> Vec<Option<Signed<PartResult>>> {
-        let first = |part| self.said(view, Part(part)).next().map(|(_, said)| said.signed.clone());
-        (0..view.parts().len() as u16).map(first).collect()
+        parts(view).map(|part| self.results.standing(view, part).map(|(_, signed)| signed.clone())).collect()
     }
 
     /// The second signature of each part that two aggregators have signed.
     fn seconds(&self, view: &RoundView) -> Vec<Signed<PartResult>> {
-        let second = |part| {
-            let mut said = self.said(view, Part(part));
-            let digest = said.next()?.1.digest;
-            // Two that differ never get here: ROUND-25 has one of them struck before.
-            said.find(|(_, other)| other.digest == digest).map(|(_, other)| other.signed.clone())
-        };
-        (0..view.parts().len() as u16).filter_map(second).collect()
+        parts(view).filter_map(|part| self.results.second(view, part).cloned()).collect()
     }
 
     fn outcome(&self, view: &RoundView, state: StateRoots) -> Body {

@@ -1,9 +1,9 @@
 //! What members say within a round: commitments, echoes, results, credits.
 
-use super::{ClaimedResult, Conductor};
+use super::Conductor;
+use super::results::parts;
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Slot};
-use crate::ledger::RoundView;
 use crate::messages::record::Credit;
 use crate::messages::round::{Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
@@ -55,43 +55,23 @@ impl Conductor {
             return Err(Reject::Stale("the round's results are being applied"));
         }
         let result = self.ledger.check_result(&signed)?;
-        let name = (result.part, result.author());
-        // It would be reduced again, and found wrong again, for as long as its author likes.
-        if self.gathered.struck.contains(&name) {
-            return Err(Reject::Rule("a part that was struck is not taken from its aggregator again"));
-        }
-        let new = !self.gathered.results.contains_key(&name);
-        if new {
-            self.gathered.results.insert(name, ClaimedResult { signed, digest: result.digest });
-        }
+        let new = self.results.claim(&result, signed)?;
         self.tick(now);
         Ok(new)
     }
 
     /// The result that an aggregator of the open round has said and that was not struck.
     pub fn held_result(&self, part: Part, author: &MemberId) -> Option<&Signed<PartResult>> {
-        self.gathered.results.get(&(part, *author)).map(|said| &said.signed)
+        self.results.claimed(part, author)
     }
 
     /// The results that would be sealed now, by part, with their digests.
     pub fn standing(&self) -> impl Iterator<Item = (Part, Digest, &Signed<PartResult>)> {
         let view = self.ledger.current().into_iter();
-        view.flat_map(|view| (0..view.parts().len() as u16).map(move |part| (view, Part(part)))).filter_map(
-            |(view, part)| {
-                let (_, said) = self.said(view, part).next()?;
-                Some((part, said.digest, &said.signed))
-            },
-        )
-    }
-
-    /// What the aggregators of a part have said, in their order.
-    pub(super) fn said<'a>(
-        &'a self,
-        view: &'a RoundView,
-        part: Part,
-    ) -> impl Iterator<Item = (MemberId, &'a ClaimedResult)> {
-        let held = move |author| Some((author, self.gathered.results.get(&(part, author))?));
-        view.aggregating(part).filter_map(held)
+        view.flat_map(|view| parts(view).map(move |part| (view, part))).filter_map(|(view, part)| {
+            let (digest, signed) = self.results.standing(view, part)?;
+            Some((part, digest, signed))
+        })
     }
 
     /// A verdict gives credit: the next outcome holds it. One that the ledger would refuse is dropped.
