@@ -82,10 +82,20 @@ fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
     )
 }
 
-/// What an organiser should know of a run before it begins, and whoever hosts it: too few verifiers, rounds that are forgotten
-/// soon.
+/// What an organiser should know of a run before it begins, and whoever hosts it: too few verifiers, invitations that cost
+/// nothing, rounds that are forgotten soon.
 pub fn warnings(manifest: &Manifest) -> Vec<String> {
-    too_few(manifest).into_iter().map(str::to_owned).chain(forgetting(manifest)).collect()
+    let said = too_few(manifest).into_iter().chain(unpriced(manifest)).map(str::to_owned);
+    said.chain(forgetting(manifest)).collect()
+}
+
+/// What is wrong where members bring in others and no probation prices them (STAND-5).
+fn unpriced(manifest: &Manifest) -> Option<&'static str> {
+    let admission = &manifest.admission;
+    (admission.member_invites > 0 && admission.probation == 0).then_some(
+        "members may bring in others, who have weight at once: one member can fill the run with its own keys, and then has most \
+         of the weight. Set admission.probation, or admission.member_invites = 0",
+    )
 }
 
 /// What is wrong where a run begins with too few verifiers.
@@ -191,6 +201,17 @@ mod tests {
         assert!(warned(0).contains("nothing is audited"));
         assert!(warned(1).contains("nobody rechecks"));
         assert_eq!(warned(2), "");
+    }
+
+    #[test]
+    fn stand_5_invitations_by_members_without_a_probation_are_warned_of() {
+        let warned = |invites, probation| {
+            unpriced(&manifest(|settings| {
+                (settings.admission.member_invites, settings.admission.probation) = (invites, probation);
+            }))
+        };
+        assert!(warned(1, 0).is_some_and(|said| said.contains("Set admission.probation")));
+        assert_eq!((warned(0, 0), warned(1, 100)), (None, None));
     }
 
     #[test]
