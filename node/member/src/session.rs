@@ -282,8 +282,12 @@ impl Session {
     /// Catches up, then asks for admission unless this key was admitted before.
     async fn enrol(&mut self) -> Result<(), JoinError> {
         let me = self.me();
-        // Caught up first: the ledger alone says whether this key was admitted, has left or was banned.
-        while self.follower.ledger().stage() == Stage::Empty || self.follower.ledger().height().0 == 0 {
+        // Caught up first. The ledger alone says whether this key was admitted, has left or was banned; and a round waits for
+        // whoever has a seat in it, also while that one still reads the rounds before.
+        while self.follower.ledger().stage() == Stage::Empty
+            || self.follower.ledger().height().0 == 0
+            || !self.follower.is_current()
+        {
             self.follower.step().await?;
         }
         if let Some(member) = self.follower.ledger().member(&me) {

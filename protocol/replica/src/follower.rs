@@ -59,6 +59,8 @@ pub struct Follower {
     shown: Vec<Shown>,
     board: u64,
     notice: u64,
+    /// The height of the run when the steward last answered.
+    newest: Height,
     pending: VecDeque<Pending>,
     prefetches: Prefetches,
     row_holders: RowHolders,
@@ -94,6 +96,7 @@ impl Follower {
             shown: Vec::new(),
             board: 0,
             notice: 0,
+            newest: Height::default(),
             pending: VecDeque::new(),
             prefetches: Prefetches::default(),
             row_holders: RowHolders::default(),
@@ -197,6 +200,11 @@ impl Follower {
         lock(&self.replica).is_complete()
     }
 
+    /// Whether every record is here that the steward had when it last answered.
+    pub fn is_current(&self) -> bool {
+        self.ledger.height() >= self.newest
+    }
+
     /// Waits for news and takes it in. While the steward is away it keeps trying for some minutes.
     ///
     /// # Errors
@@ -222,7 +230,8 @@ impl Follower {
             events.push(Event::Notice(Box::new(notice)));
         }
         // Behind by many records, states in between would be computed, or fetched, for nothing.
-        if self.ledger.height() >= news.newest {
+        self.newest = news.newest;
+        if self.is_current() {
             self.catch_up(&mut events).await?;
         }
         Ok(events)
