@@ -167,11 +167,14 @@ fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result
 
 #[cfg(test)]
 mod tests {
+    use muster_core::codec::List;
     use muster_core::ids::Digest;
+    use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
     use muster_core::messages::evidence::Total;
-    use muster_core::messages::record::Body;
+    use muster_core::messages::record::{Body, Inputs};
+    use muster_core::messages::round::Bitmap;
 
-    use super::super::tests::{CHEAT, begun, member, two_commitments};
+    use super::super::tests::{CHEAT, OTHER, begun, member, two_commitments};
     use super::*;
 
     #[test]
@@ -184,5 +187,31 @@ mod tests {
         assert!(matches!(check_evidence(&ledger, &total, &claim), Err(Reject::Stale(_))));
         // What messages decide does not wait.
         assert!(check_evidence(&ledger, &two_commitments(&ledger), &claim).is_ok());
+    }
+
+    #[test]
+    fn audit_29_who_cannot_be_dialled_withholds_nothing_that_others_have_signed_for() {
+        let (makers, [dialled, hidden]) = (Makers::of(1, 2), [OTHER, CHEAT].map(member));
+        let newcomers = [Newcomer::node(&dialled).at("192.0.2.1:4000"), Newcomer::node(&hidden)];
+        let mut ledger = makers.begin(makers.tiny(4, 2), newcomers);
+        let commits = [&dialled, &hidden].map(|one| (one, commitment(&ledger, one, 0, Digest::default())));
+        makers.freeze(&mut ledger, commits);
+        let view = ledger.current().expect("a round");
+        let slot = view.slot_of(&hidden.id()).expect("a seat");
+        let mut everybody = Bitmap::default();
+        view.commitments().for_each(|(slot, _)| everybody.insert(slot));
+        let signed_for = vec![everybody; view.parts().len()];
+        let with_inputs = |parts: Vec<Bitmap>| {
+            let (mut ledger, parts) = (ledger.clone(), List::new(parts).expect("few parts"));
+            makers.seal(&mut ledger, Body::Inputs(Inputs { round: Round(0), attempt: 0, parts }));
+            ledger
+        };
+        let withheld =
+            |ledger: &Ledger| [&dialled, &hidden].map(|one| withholds(ledger, Round(0), &one.id()));
+        assert_eq!(withheld(&with_inputs(signed_for.clone())), [true, false]);
+        let mut lacking = signed_for;
+        let part = view.parts_of(slot).map(|(part, _)| part).next().expect("a part");
+        lacking[part.index()] = Bitmap::default();
+        assert_eq!(withheld(&with_inputs(lacking)), [true, true], "one of its parts has no other holder");
     }
 }

@@ -266,6 +266,7 @@ fn audit_29_marks_are_by_round_and_expire() {
     assert!(queue.has_withheld(&member(9), Round(4)) && !queue.has_withheld(&member(9), Round(5)));
     queue.withholds(member(9), Round(5));
     queue.withholds(member(9), Round(7));
+    queue.reach(Round(8));
     assert_eq!([10, 11].map(|round| queue.has_withheld(&member(9), Round(round))), [true, false]);
     queue.reach(Round(7 + 64 * 3));
     assert!(queue.withheld.is_empty());
