@@ -12,6 +12,7 @@ mod messages;
 mod rechecks;
 mod schedule;
 mod steps;
+mod subject;
 mod survey;
 mod work;
 
@@ -33,13 +34,13 @@ use muster_core::sign::Identity;
 use tracing::{info, warn};
 
 use case::Case;
-pub use case::{Source, Subject};
 pub use conduct::{Conduct, Honest};
 use drift::Drifts;
 use jury::Charges;
 pub use messages::Message;
 use messages::{Accusation, Saying};
 use rechecks::Others;
+pub use subject::{Source, Subject};
 pub use work::{Done, DrawnLeaves, Work, WorkKind};
 
 use super::coins::{Coins, Unwritten};

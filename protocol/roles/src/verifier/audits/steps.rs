@@ -17,7 +17,8 @@ use muster_core::sign::Signed;
 use muster_core::sketch::Sketch;
 use tracing::{debug, info, warn};
 
-use super::case::{Case, Doubt, Drawn, Opened, Sealed, Subject};
+use super::case::{Case, Doubt, Drawn, Opened, Sealed};
+use super::subject::Subject;
 use super::{Audits, Key, Stop, recomputation};
 
 impl Audits {

@@ -13,7 +13,8 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::Notice;
 use tracing::{info, warn};
 
-use super::case::{Asked, Case, Subject};
+use super::case::{Asked, Case};
+use super::subject::Subject;
 use super::{Audits, Saying, recomputation};
 use crate::verifier::coins::Unwritten;
 

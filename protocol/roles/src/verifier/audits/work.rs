@@ -8,7 +8,7 @@ use muster_core::messages::audit::Results;
 use muster_core::messages::evidence::Evidence;
 use muster_core::sketch::Probe;
 
-use super::case::Subject;
+use super::subject::Subject;
 
 /// What is to be computed, off the thread that follows.
 #[derive(Clone, Debug)]
