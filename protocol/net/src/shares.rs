@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::ids::MemberId;
-use muster_core::limits;
 use muster_core::lock::lock;
 use tokio::time;
 
@@ -24,7 +23,6 @@ use pace::{Pace, Rate};
 pub use role::Role;
 pub use turns::Turns;
 
-use crate::connection::sending_bytes;
 use crate::seats::{Activity, ConnectionLimit, Seat, Seats, Standing};
 use crate::source::Source;
 
@@ -171,10 +169,10 @@ impl Place {
         if bytes <= FEW_BYTES {
             return Held::default();
         }
-        // A line is divided among the connections that send. Each answer to a member takes the room of the
-        // longest, so that four are under way, however many connections the member has.
+        // A line is divided among the connections that send. Of the answers to a member four are under way, however
+        // many connections it has.
         let bytes = match allowance.role {
-            Role::Member => sending_bytes(limits::MESSAGE_BYTES),
+            Role::Member => budget::ANSWER,
             Role::Stranger => bytes,
         };
         let taken = allowance.outgoing.take(bytes);
@@ -197,6 +195,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use muster_core::ids::{Digest, RunId};
+    use muster_core::limits;
     use muster_core::sign::Identity;
 
     use super::*;

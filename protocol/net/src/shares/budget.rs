@@ -21,6 +21,8 @@ const STRANGERS_OUT: usize = 24 << 20;
 const SOURCE_PART: usize = 3;
 /// Bytes of requests of one member at once; of answers to it likewise: of each, four of the longest, with what sealing takes.
 const MEMBER: usize = 4 * limits::MESSAGE_BYTES + (5 << 20);
+/// What an answer to a member takes of them, whatever its length.
+pub(super) const ANSWER: usize = MEMBER / 4;
 
 /// Bytes one way: one's own share, within what all of one's kind have.
 #[derive(Clone)]
