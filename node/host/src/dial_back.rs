@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::ids::{MemberId, RunId};
 use muster_core::limits;
 use muster_core::lock::lock;
-use muster_core::messages::enrol::Addresses;
+use muster_core::manifest::{Manifest, Mode};
+use muster_core::messages::enrol::{Addresses, Enrol};
 use muster_core::messages::wire::{Notice, Request};
 use muster_net::client::Client;
 use muster_net::endpoint::{Endpoint, Timeouts};
@@ -45,6 +46,7 @@ struct Tried {
 /// Tries the addresses of those who enrol and return.
 pub(super) struct DialBack {
     run: RunId,
+    manifest: Arc<Manifest>,
     endpoint: Endpoint,
     home: Reach,
     turns: [Semaphore; 2],
@@ -53,12 +55,13 @@ pub(super) struct DialBack {
 
 impl DialBack {
     /// For a steward that members dial at these addresses.
-    pub(super) fn new(run: RunId, endpoint: &Endpoint, told: &[String]) -> Self {
+    pub(super) fn new(manifest: Arc<Manifest>, endpoint: &Endpoint, told: &[String]) -> Self {
         let timeouts = Timeouts { handshake: HANDSHAKE, ..Timeouts::default() };
         let newcomers = Purse::new(NEWCOMERS, Instant::now());
         let (sources, found_before, found) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self {
-            run,
+            run: manifest.run(),
+            manifest,
             endpoint: endpoint.clone().with_timeouts(timeouts),
             home: home(told),
             turns: [(); 2].map(|()| Semaphore::new(AT_ONCE)),
@@ -69,12 +72,19 @@ impl DialBack {
     /// CHAN-24: an enrolment or a return goes on once its author was found at each address that it names.
     ///
     /// # Errors
-    /// In a sentence for its author: which address, and why.
-    pub(super) async fn check(&self, request: &Request) -> Result<(), String> {
+    /// In a sentence for its author: which address, and why; or that it may not come at all.
+    pub(super) async fn check(
+        &self,
+        request: &Request,
+        is_member: impl Fn(&MemberId) -> bool,
+    ) -> Result<(), String> {
         let Some((author, addresses)) = self.named(request) else { return Ok(()) };
         let before = lock(&self.tried).found.get(&author).cloned();
         if addresses.is_empty() || before.as_ref() == Some(&addresses) {
             return Ok(());
+        }
+        if !self.may_come(request, &author, is_member) {
+            return Err(NOBODY.into());
         }
         let returns = before.is_some();
         let targets = addresses.iter().map(|address| self.target(address));
@@ -115,6 +125,36 @@ impl DialBack {
         }
     }
 
+    /// Whether somebody has let the author come. The ledger looks at everything; this much is known before a dial, so that nobody
+    /// uses up the dials of newcomers without an invitation.
+    fn may_come(&self, request: &Request, author: &MemberId, is_member: impl Fn(&MemberId) -> bool) -> bool {
+        let Request::Enrol(signed) = request else { return is_member(author) };
+        let Ok(enrol) = signed.verify(self.run) else { return false };
+        match &self.manifest.admission.mode {
+            _ if enrol.invitation.is_some() => self.is_invited(author, &enrol, is_member).unwrap_or(false),
+            Mode::Invited => false,
+            Mode::Listed(listed) => [&listed.founders, &listed.nodes, &listed.verifiers]
+                .iter()
+                .any(|known| known.contains(author)),
+            Mode::Open => true,
+        }
+    }
+
+    /// Whether the organiser or a member has invited the author (STAND-5, STAND-9).
+    fn is_invited(
+        &self,
+        author: &MemberId,
+        enrol: &Enrol,
+        is_member: impl Fn(&MemberId) -> bool,
+    ) -> Option<bool> {
+        let presented = enrol.invitation.as_ref()?;
+        let invitation = presented.invitation.verify(self.run).ok()?;
+        let possession = presented.possession.verify(self.run).ok()?;
+        let inviter = invitation.author();
+        let invites = inviter == self.manifest.organiser || is_member(&inviter);
+        Some(invites && possession.author() == invitation.key && possession.newcomer == *author)
+    }
+
     fn target(&self, address: &str) -> Result<SocketAddr, String> {
         // A name may lead elsewhere as soon as it was sealed.
         let target = address
@@ -141,6 +181,7 @@ impl DialBack {
     }
 }
 
+const NOBODY: &str = "nobody has invited you, or this invitation is for somebody else";
 const BUSY: &str =
     "this steward tries too many addresses now: come again, or come without an address (--no-listen)";
 
@@ -181,38 +222,49 @@ fn home(told: &[String]) -> Reach {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use muster_core::codec::{List, Text};
-    use muster_core::ids::Digest;
-    use muster_core::messages::enrol::Enrol;
+    use muster_core::ledger::fixture::{Makers, Newcomer};
     use muster_core::sign::Identity;
     use muster_net::listener::Listener;
     use muster_net::seats::ConnectionLimit;
 
     use super::*;
 
-    const RUN: RunId = RunId(Digest([5; 32]));
+    fn makers() -> Makers {
+        Makers::of(7, 8)
+    }
+
+    fn manifest() -> Manifest {
+        makers().tiny(1, 1)
+    }
 
     fn identity(secret: u8) -> Arc<Identity> {
         Arc::new(Identity::from_secret(&[secret; 32]))
     }
 
     fn dial_back(told: &str) -> DialBack {
-        DialBack::new(RUN, &Endpoint::new(RUN, identity(1)), &[told.to_owned()])
+        let manifest = Arc::new(manifest());
+        DialBack::new(manifest.clone(), &Endpoint::new(manifest.run(), identity(1)), &[told.to_owned()])
     }
 
     fn enrol(secret: u8, addresses: &[String]) -> Request {
         let texts = addresses.iter().map(|address| Text::new(address.as_str()).unwrap()).collect();
         let addresses = List::new(texts).unwrap();
-        let enrol = Enrol { invitation: None, addresses, coins: None, name: Default::default() };
-        Request::Enrol(identity(secret).sign(RUN, &enrol))
+        let (run, identity) = (manifest().run(), identity(secret));
+        let enrol = Newcomer::node(&identity).enrol(run, &makers().organiser).verify(run).unwrap();
+        Request::Enrol(identity.sign(run, &Enrol { addresses, ..enrol.into_inner() }))
+    }
+
+    /// Nobody is a member yet.
+    fn is_none(_: &MemberId) -> bool {
+        false
     }
 
     /// A member that answers handshakes, and where.
     async fn listens(secret: u8) -> (String, JoinSet<()>) {
         let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
-        let (address, endpoint) = (listener.local_addr().to_string(), Endpoint::new(RUN, identity(secret)));
+        let (address, endpoint) =
+            (listener.local_addr().to_string(), Endpoint::new(manifest().run(), identity(secret)));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             loop {
@@ -227,13 +279,13 @@ mod tests {
         let steward = dial_back("127.0.0.1:1");
         let ((own, _own), (others, _others)) = (listens(2).await, listens(3).await);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        assert_eq!(steward.check(&enrol(2, std::slice::from_ref(&own))).await, Ok(()));
-        assert_eq!(steward.check(&enrol(2, &[])).await, Ok(()));
+        assert_eq!(steward.check(&enrol(2, std::slice::from_ref(&own)), is_none).await, Ok(()));
+        assert_eq!(steward.check(&enrol(2, &[]), is_none).await, Ok(()));
         for wrong in [vec![others.clone()], vec![nobody], vec![own.clone(), others]] {
-            let why = steward.check(&enrol(4, &wrong)).await.unwrap_err();
+            let why = steward.check(&enrol(4, &wrong), is_none).await.unwrap_err();
             assert!(why.contains("cannot reach you"), "{why}");
         }
-        let why = steward.check(&enrol(2, &["localhost:1".into()])).await.unwrap_err();
+        let why = steward.check(&enrol(2, &["localhost:1".into()]), is_none).await.unwrap_err();
         assert!(why.contains("not at names"), "{why}");
     }
 
@@ -243,10 +295,29 @@ mod tests {
         let victim = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         victim.set_nonblocking(true).unwrap();
         for inner in [victim.local_addr().unwrap().to_string(), "10.0.0.1:80".into(), "[fe80::1]:80".into()] {
-            let why = steward.check(&enrol(2, &[inner])).await.unwrap_err();
+            let why = steward.check(&enrol(2, &[inner]), is_none).await.unwrap_err();
             assert!(why.contains("means another machine"), "{why}");
         }
         assert!(victim.accept().is_err());
+    }
+
+    #[tokio::test]
+    async fn chan_24_nobody_is_dialled_for_whom_nobody_has_invited() {
+        let (steward, victim) =
+            (dial_back("127.0.0.1:1"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        victim.set_nonblocking(true).unwrap();
+        let address = [victim.local_addr().unwrap().to_string()];
+        let run = manifest().run();
+        let Request::Enrol(invited) = enrol(2, &address) else { panic!("an enrolment") };
+        let invited = invited.verify(run).unwrap().into_inner();
+        // An invitation is public once somebody has used it.
+        let stolen = invited.clone();
+        let uninvited = Enrol { invitation: None, ..invited };
+        for enrol in [uninvited, stolen] {
+            let request = Request::Enrol(identity(3).sign(run, &enrol));
+            assert_eq!(steward.check(&request, is_none).await, Err(NOBODY.into()));
+        }
+        assert!(victim.accept().is_err(), "nobody was dialled");
     }
 
     #[test]

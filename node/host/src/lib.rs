@@ -109,7 +109,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let dial_back = DialBack::new(run, &endpoint, &listening.addresses);
+    let dial_back = DialBack::new(recovered.manifest.clone(), &endpoint, &listening.addresses);
     let files = RunFiles { inbox, kept, report };
     let (mut driver, server) =
         assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;

@@ -139,7 +139,8 @@ impl Server {
     }
 
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
-        self.dial_back.check(&request).await.map_err(Unanswered::Refused)?;
+        let is_member = |member: &MemberId| self.presence.role(member) == Role::Member;
+        self.dial_back.check(&request, is_member).await.map_err(Unanswered::Refused)?;
         let answered = self.asks.put(peer, request).await.ok_or(Unanswered::Stopping)?;
         answered.await.map_err(|_| Unanswered::Stopping)
     }
