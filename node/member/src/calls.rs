@@ -34,7 +34,8 @@ const TURN: Duration = Duration::from_secs(1);
 pub(super) struct Calls {
     holder: Arc<Holder>,
     quotas: Mutex<Quotas>,
-    turn: Arc<Semaphore>,
+    /// Of members, and of strangers: a member waits for one call of theirs at most.
+    turns: [Arc<Semaphore>; 2],
     worker: Mutex<Option<SyncSender<Job>>>,
 }
 
@@ -61,7 +62,8 @@ impl Quotas {
 impl Calls {
     pub(super) fn new(holder: Holder) -> Self {
         let (quotas, worker) = Default::default();
-        Self { holder: Arc::new(holder), quotas, turn: Arc::new(Semaphore::new(1)), worker }
+        let turns = [(); 2].map(|()| Arc::new(Semaphore::new(1)));
+        Self { holder: Arc::new(holder), quotas, turns, worker }
     }
 
     /// Answers a call, or says why not.
@@ -87,7 +89,8 @@ impl Calls {
         if !lock(&self.quotas).spend(ledger.next_round(), asker) {
             return refused("no more calls in this round; try another holder");
         }
-        let Ok(Ok(turn)) = tokio::time::timeout(TURN, self.turn.clone().acquire_owned()).await else {
+        let turns = self.turns[usize::from(asker.is_none())].clone();
+        let Ok(Ok(turn)) = tokio::time::timeout(TURN, turns.acquire_owned()).await else {
             return refused("busy with other calls; try again");
         };
         let (answer, answered) = oneshot::channel();

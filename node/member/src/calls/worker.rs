@@ -78,7 +78,7 @@ pub(super) enum Outcome {
 
 /// Starts the thread. It ends once nobody has called for a while, and gives its memory back.
 pub(super) fn start(holder: Arc<Holder>) -> io::Result<SyncSender<Job>> {
-    let (sender, jobs) = sync_channel(1);
+    let (sender, jobs) = sync_channel(2);
     std::thread::Builder::new().name("calls".into()).spawn(move || {
         process::thread_gives_way();
         work(&holder, &jobs);
