@@ -26,9 +26,9 @@ use tokio::time;
 /// How long a member has for the handshake at each of its addresses, and how long a request waits for its turn.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_secs(10);
-/// Requests whose addresses are tried at once: of newcomers, and of those who were found before.
+/// Requests whose addresses are tried at once: of newcomers, and of members.
 const AT_ONCE: usize = 8;
-/// Dials to one source, whoever asks for them; those for one that was found before; and all for newcomers.
+/// Dials to one source, whoever asks for them; those for one member; and all for newcomers.
 const SOURCE: Allowance = Allowance { burst: 64, each: Duration::from_secs(4) };
 const MEMBER: Allowance = Allowance { burst: 16, each: Duration::from_secs(15) };
 const NEWCOMERS: Allowance = Allowance { burst: 256, each: Duration::from_secs(1) };
@@ -83,10 +83,11 @@ impl DialBack {
         if addresses.is_empty() || before.as_ref() == Some(&addresses) {
             return Ok(());
         }
-        if !self.may_come(request, &author, is_member) {
+        if !self.may_come(request, &author, &is_member) {
             return Err(NOBODY.into());
         }
-        let returns = before.is_some();
+        // A member has its own dials, also where this process has never found it.
+        let returns = is_member(&author);
         let targets = addresses.iter().map(|address| self.target(address));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
         let turn = time::timeout(TURN, self.turns[usize::from(returns)].acquire()).await;
