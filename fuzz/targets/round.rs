@@ -174,6 +174,9 @@ impl World {
                 StewardEffect::Store(question, ..) => {
                     self.machine.handle(now, StewardInput::Stored(question, Ok(None)))
                 }
+                StewardEffect::DialBack(question, _) => {
+                    self.machine.handle(now, StewardInput::DialledBack(question, Ok(())));
+                }
                 StewardEffect::CheckDelivery(question, claimed) => {
                     let shown = Box::new(claimed.check());
                     self.machine.handle(now, StewardInput::DeliveryChecked(question, shown));

@@ -45,6 +45,19 @@ fn a_flood_of_keys_gets_a_turn_at_a_time_and_half_the_places() {
     assert_eq!(served.len(), 8, "each has its turn");
 }
 
+/// With no probation every key has weight at once: half of the places would not hold them up.
+#[test]
+fn stand_8_a_member_that_fills_the_run_leaves_the_organiser_a_quarter() {
+    let admission = Admission { member_invites: 60, depth: 1, per_round: 60, ..Admission::closed(2, 0, 16) };
+    let mut chain = Chain::new(admission);
+    chain.begin();
+    let came = (100..140).take_while(|who| chain.bring(*who, 10).is_ok()).count();
+    assert_eq!(came, 12 - 2 - VERIFIERS.len(), "three quarters of sixteen");
+    chain.round(Vec::new());
+    refused(chain.bring(150, 10), "for those whom the organiser invites");
+    chain.invite(20, Role::Node, false);
+}
+
 #[test]
 fn without_an_invitation_only_those_come_whom_the_manifest_lets() {
     let mut closed = Chain::new(Admission::closed(2, 0, 64));

@@ -2,158 +2,94 @@
 //!
 //! What the ledger says of a member is dialled by every other one. Without a look at it, one invitation would have the
 //! whole run dial whomever its holder names, and somebody whom nobody can reach would be given parts to combine.
+//!
+//! The machine asks for a dial only for whoever may come or come back. Here dials are divided among those.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use muster_core::ids::{MemberId, RunId};
 use muster_core::limits;
 use muster_core::lock::lock;
-use muster_core::manifest::{Manifest, Mode};
-use muster_core::messages::enrol::{Addresses, Enrol};
-use muster_core::messages::wire::{Notice, Request};
+use muster_keeper::shares::{Places, Rank};
 use muster_net::client::Client;
 use muster_net::endpoint::{Endpoint, Timeouts};
 use muster_net::purse::{Allowance, Purse};
 use muster_net::reach::Reach;
 use muster_net::source::source;
-use tokio::sync::Semaphore;
+use muster_roles::steward::{Dial, Payer};
 use tokio::task::JoinSet;
 use tokio::time;
 
 /// How long a member has for the handshake at each of its addresses, and how long a request waits for its turn.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_secs(10);
-/// Requests whose addresses are tried at once: of newcomers, and of members.
+/// Requests whose addresses are tried at once: of newcomers, and of members; one for each payer.
 const AT_ONCE: usize = 8;
-/// Dials to one source, whoever asks for them; those for one member; and all for newcomers.
+/// Dials to one source, whoever asks for them, and those of one payer.
 const SOURCE: Allowance = Allowance { burst: 64, each: Duration::from_secs(4) };
-const MEMBER: Allowance = Allowance { burst: 16, each: Duration::from_secs(15) };
-const NEWCOMERS: Allowance = Allowance { burst: 256, each: Duration::from_secs(1) };
-/// Sources and members that are remembered.
+const PAYER: Allowance = Allowance { burst: 16, each: Duration::from_secs(15) };
+/// Sources and payers that are remembered.
 const REMEMBERED: usize = limits::MEMBERS;
 
-struct Tried {
-    newcomers: Purse,
+#[derive(Default)]
+struct Purses {
     sources: BTreeMap<IpAddr, Purse>,
-    found_before: BTreeMap<MemberId, Purse>,
-    /// Where members were found.
-    found: BTreeMap<MemberId, Addresses>,
+    payers: BTreeMap<Payer, Purse>,
 }
 
 /// Tries the addresses of those who enrol and return.
 pub(super) struct DialBack {
-    run: RunId,
-    manifest: Arc<Manifest>,
     endpoint: Endpoint,
     home: Reach,
-    turns: [Semaphore; 2],
-    tried: Mutex<Tried>,
+    newcomers: Arc<Places>,
+    members: Arc<Places>,
+    purses: Mutex<Purses>,
 }
 
 impl DialBack {
     /// For a steward that members dial at these addresses.
-    pub(super) fn new(manifest: Arc<Manifest>, endpoint: &Endpoint, told: &[String]) -> Self {
+    pub(super) fn new(endpoint: &Endpoint, told: &[String]) -> Self {
         let timeouts = Timeouts { handshake: HANDSHAKE, ..Timeouts::default() };
-        let newcomers = Purse::new(NEWCOMERS, Instant::now());
-        let (sources, found_before, found) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self {
-            run: manifest.run(),
-            manifest,
             endpoint: endpoint.clone().with_timeouts(timeouts),
             home: home(told),
-            turns: [(); 2].map(|()| Semaphore::new(AT_ONCE)),
-            tried: Mutex::new(Tried { newcomers, sources, found_before, found }),
+            newcomers: Places::new(AT_ONCE, 0),
+            members: Places::new(AT_ONCE, 0),
+            purses: Mutex::default(),
         }
     }
 
-    /// CHAN-24: an enrolment or a return goes on once its author was found at each address that it names.
+    /// CHAN-24: whether somebody is at each address that it names.
     ///
     /// # Errors
-    /// In a sentence for its author: which address, and why; or that it may not come at all.
-    pub(super) async fn check(
-        &self,
-        request: &Request,
-        is_member: impl Fn(&MemberId) -> bool,
-    ) -> Result<(), String> {
-        let Some((author, addresses)) = self.named(request) else { return Ok(()) };
-        let before = lock(&self.tried).found.get(&author).cloned();
-        if addresses.is_empty() || before.as_ref() == Some(&addresses) {
-            return Ok(());
-        }
-        if !self.may_come(request, &author, &is_member) {
-            return Err(NOBODY.into());
-        }
-        // A member has its own dials, also where this process has never found it.
-        let returns = is_member(&author);
-        let targets = addresses.iter().map(|address| self.target(address));
+    /// In a sentence for the one that is looked for: which address, and why.
+    pub(super) async fn find(&self, dial: Dial) -> Result<(), String> {
+        let targets = dial.addresses.iter().map(|address| self.target(address));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let turn = time::timeout(TURN, self.turns[usize::from(returns)].acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(BUSY.into()) };
-        // By who asks before by who is dialled: newcomers must not use up what members have.
-        if !self.pay(&author, &targets, returns, Instant::now()) {
+        // Before its turn: what waits is bounded, too.
+        if !self.pay(dial.payer, &targets, Instant::now()) {
             return Err(BUSY.into());
         }
+        let (places, payer) = match dial.payer {
+            Payer::Member(member) => (&self.members, member),
+            Payer::Newcomers(key) => (&self.newcomers, key),
+        };
+        let turn = time::timeout(TURN, places.take(Rank::Member, payer)).await;
+        let Ok(Some(_turn)) = turn else { return Err(BUSY.into()) };
         let mut dials = JoinSet::new();
         for target in targets {
             let endpoint = self.endpoint.clone();
             dials.spawn(async move {
-                let dialled = Client::dial(&target.to_string(), &endpoint, Some(author)).await;
+                let dialled = Client::dial(&target.to_string(), &endpoint, Some(dial.author)).await;
                 dialled.map(drop).map_err(|error| format!("this steward cannot reach you at {error}"))
             });
         }
         while let Some(dialled) = dials.join_next().await {
             dialled.map_err(|_| BUSY.to_owned())??;
         }
-        lock(&self.tried).find(author, addresses);
         Ok(())
-    }
-
-    /// Whose addresses a request names. What is not signed is refused elsewhere.
-    fn named(&self, request: &Request) -> Option<(MemberId, Addresses)> {
-        match request {
-            Request::Enrol(signed) => {
-                let said = signed.verify(self.run).ok()?;
-                Some((said.author(), said.addresses.clone()))
-            }
-            Request::Notice(Notice::Return(signed)) => {
-                let said = signed.verify(self.run).ok()?;
-                Some((said.author(), said.addresses.clone()))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether somebody has let the author come. The ledger looks at everything; this much is known before a dial, so that nobody
-    /// uses up the dials of newcomers without an invitation.
-    fn may_come(&self, request: &Request, author: &MemberId, is_member: impl Fn(&MemberId) -> bool) -> bool {
-        let Request::Enrol(signed) = request else { return is_member(author) };
-        let Ok(enrol) = signed.verify(self.run) else { return false };
-        match &self.manifest.admission.mode {
-            _ if enrol.invitation.is_some() => self.is_invited(author, &enrol, is_member).unwrap_or(false),
-            Mode::Invited => false,
-            Mode::Listed(listed) => [&listed.founders, &listed.nodes, &listed.verifiers]
-                .iter()
-                .any(|known| known.contains(author)),
-            Mode::Open => true,
-        }
-    }
-
-    /// Whether the organiser or a member has invited the author (STAND-5, STAND-9).
-    fn is_invited(
-        &self,
-        author: &MemberId,
-        enrol: &Enrol,
-        is_member: impl Fn(&MemberId) -> bool,
-    ) -> Option<bool> {
-        let presented = enrol.invitation.as_ref()?;
-        let invitation = presented.invitation.verify(self.run).ok()?;
-        let possession = presented.possession.verify(self.run).ok()?;
-        let inviter = invitation.author();
-        let invites = inviter == self.manifest.organiser || is_member(&inviter);
-        Some(invites && possession.author() == invitation.key && possession.newcomer == *author)
     }
 
     fn target(&self, address: &str) -> Result<SocketAddr, String> {
@@ -167,33 +103,21 @@ impl DialBack {
         })
     }
 
-    fn pay(&self, author: &MemberId, targets: &[SocketAddr], returns: bool, now: Instant) -> bool {
-        let mut tried = lock(&self.tried);
-        let own = match returns {
-            true => remembered(&mut tried.found_before, *author, MEMBER, now),
-            false => Some(&mut tried.newcomers),
-        };
+    /// Pays for a dial to each target, or for none.
+    fn pay(&self, payer: Payer, targets: &[SocketAddr], now: Instant) -> bool {
+        let mut purses = lock(&self.purses);
+        // By who asks before by who is dialled: whoever asks too much uses up nothing of others.
+        let own = remembered(&mut purses.payers, payer, PAYER, now);
         let may_ask = own.is_some_and(|own| targets.iter().all(|_| own.take(now)));
         let mut may_dial = |target: &SocketAddr| {
-            let purse = remembered(&mut tried.sources, source(target.ip()), SOURCE, now);
+            let purse = remembered(&mut purses.sources, source(target.ip()), SOURCE, now);
             purse.is_some_and(|purse| purse.take(now))
         };
         may_ask && targets.iter().all(&mut may_dial)
     }
 }
 
-const NOBODY: &str = "nobody has invited you, or this invitation is for somebody else";
-const BUSY: &str =
-    "this steward tries too many addresses now: come again, or come without an address (--no-listen)";
-
-impl Tried {
-    fn find(&mut self, member: MemberId, addresses: Addresses) {
-        if self.found.len() >= REMEMBERED && !self.found.contains_key(&member) {
-            self.found.pop_first();
-        }
-        self.found.insert(member, addresses);
-    }
-}
+const BUSY: &str = "this steward tries too many addresses now";
 
 /// The purse of one of many; none where too many are in use.
 fn remembered<K: Ord>(
@@ -224,48 +148,42 @@ fn home(told: &[String]) -> Reach {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::{List, Text};
-    use muster_core::ledger::fixture::{Makers, Newcomer};
+    use muster_core::ids::{Digest, MemberId, RunId};
+    use muster_core::messages::enrol::Addresses;
     use muster_core::sign::Identity;
     use muster_net::listener::Listener;
     use muster_net::seats::ConnectionLimit;
 
     use super::*;
 
-    fn makers() -> Makers {
-        Makers::of(7, 8)
-    }
-
-    fn manifest() -> Manifest {
-        makers().tiny(1, 1)
-    }
+    const RUN: RunId = RunId(Digest([7; 32]));
 
     fn identity(secret: u8) -> Arc<Identity> {
         Arc::new(Identity::from_secret(&[secret; 32]))
     }
 
     fn dial_back(told: &str) -> DialBack {
-        let manifest = Arc::new(manifest());
-        DialBack::new(manifest.clone(), &Endpoint::new(manifest.run(), identity(1)), &[told.to_owned()])
+        DialBack::new(&Endpoint::new(RUN, identity(1)), &[told.to_owned()])
     }
 
-    fn enrol(secret: u8, addresses: &[String]) -> Request {
+    fn dial(secret: u8, addresses: &[String]) -> Dial {
         let texts = addresses.iter().map(|address| Text::new(address.as_str()).unwrap()).collect();
-        let addresses = List::new(texts).unwrap();
-        let (run, identity) = (manifest().run(), identity(secret));
-        let enrol = Newcomer::node(&identity).enrol(run, &makers().organiser).verify(run).unwrap();
-        Request::Enrol(identity.sign(run, &Enrol { addresses, ..enrol.into_inner() }))
+        let addresses: Addresses = List::new(texts).unwrap();
+        Dial { author: identity(secret).id(), addresses, payer: newcomers(secret) }
     }
 
-    /// Nobody is a member yet.
-    fn is_none(_: &MemberId) -> bool {
-        false
+    fn newcomers(key: u8) -> Payer {
+        Payer::Newcomers(MemberId([key; 32]))
+    }
+
+    fn member(key: u8) -> Payer {
+        Payer::Member(MemberId([key; 32]))
     }
 
     /// A member that answers handshakes, and where.
     async fn listens(secret: u8) -> (String, JoinSet<()>) {
         let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
-        let (address, endpoint) =
-            (listener.local_addr().to_string(), Endpoint::new(manifest().run(), identity(secret)));
+        let (address, endpoint) = (listener.local_addr().to_string(), Endpoint::new(RUN, identity(secret)));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             loop {
@@ -280,13 +198,12 @@ mod tests {
         let steward = dial_back("127.0.0.1:1");
         let ((own, _own), (others, _others)) = (listens(2).await, listens(3).await);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        assert_eq!(steward.check(&enrol(2, std::slice::from_ref(&own)), is_none).await, Ok(()));
-        assert_eq!(steward.check(&enrol(2, &[]), is_none).await, Ok(()));
+        assert_eq!(steward.find(dial(2, std::slice::from_ref(&own))).await, Ok(()));
         for wrong in [vec![others.clone()], vec![nobody], vec![own.clone(), others]] {
-            let why = steward.check(&enrol(4, &wrong), is_none).await.unwrap_err();
+            let why = steward.find(dial(4, &wrong)).await.unwrap_err();
             assert!(why.contains("cannot reach you"), "{why}");
         }
-        let why = steward.check(&enrol(2, &["localhost:1".into()]), is_none).await.unwrap_err();
+        let why = steward.find(dial(2, &["localhost:1".into()])).await.unwrap_err();
         assert!(why.contains("not at names"), "{why}");
     }
 
@@ -296,48 +213,46 @@ mod tests {
         let victim = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         victim.set_nonblocking(true).unwrap();
         for inner in [victim.local_addr().unwrap().to_string(), "10.0.0.1:80".into(), "[fe80::1]:80".into()] {
-            let why = steward.check(&enrol(2, &[inner]), is_none).await.unwrap_err();
+            let why = steward.find(dial(2, &[inner])).await.unwrap_err();
             assert!(why.contains("means another machine"), "{why}");
         }
         assert!(victim.accept().is_err());
-    }
-
-    #[tokio::test]
-    async fn chan_24_nobody_is_dialled_for_whom_nobody_has_invited() {
-        let (steward, victim) =
-            (dial_back("127.0.0.1:1"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        victim.set_nonblocking(true).unwrap();
-        let address = [victim.local_addr().unwrap().to_string()];
-        let run = manifest().run();
-        let Request::Enrol(invited) = enrol(2, &address) else { panic!("an enrolment") };
-        let invited = invited.verify(run).unwrap().into_inner();
-        // An invitation is public once somebody has used it.
-        let stolen = invited.clone();
-        let uninvited = Enrol { invitation: None, ..invited };
-        for enrol in [uninvited, stolen] {
-            let request = Request::Enrol(identity(3).sign(run, &enrol));
-            assert_eq!(steward.check(&request, is_none).await, Err(NOBODY.into()));
-        }
-        assert!(victim.accept().is_err(), "nobody was dialled");
     }
 
     #[test]
     fn chan_24_dials_are_bounded_by_who_asks_and_by_who_is_dialled() {
         let (steward, now) = (dial_back("127.0.0.1:1"), Instant::now());
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let asked = (0..1000).filter(|_| steward.pay(&identity(2).id(), &[at("127.0.0.1:1")], true, now));
-        assert_eq!(asked.count(), 16);
-        let asked = (0..1000).filter(|_| steward.pay(&identity(3).id(), &[at("127.0.0.1:1")], false, now));
-        assert_eq!(asked.count(), 48, "of one source 64 in all");
-        let all = (0..1000).filter(|host| {
-            let host = SocketAddr::new(std::net::Ipv4Addr::from_bits(0x0800_0000 + host).into(), 1);
-            steward.pay(&identity(3).id(), &[host], false, now)
-        });
-        assert!(all.count() <= 256);
-        assert!(
-            steward.pay(&identity(4).id(), &[at("8.8.8.8:1")], true, now),
-            "whoever was found has its own"
+        let dials = |payer, target: &str| {
+            let target = [at(target)];
+            (0..1000).filter(|_| steward.pay(payer, &target, now)).count()
+        };
+        assert_eq!(dials(member(2), "127.0.0.1:1"), 16);
+        assert_eq!(dials(newcomers(3), "127.0.0.1:1"), 16, "of all who come with one invitation");
+        assert_eq!(
+            (4..9).map(|key| dials(newcomers(key), "127.0.0.1:1")).sum::<usize>(),
+            32,
+            "64 to one source"
         );
+        assert_eq!(dials(newcomers(9), "8.8.8.8:1"), 16, "another invitation has its own");
+        assert_eq!(dials(member(9), "8.8.8.8:1"), 16, "and a member, too");
+    }
+
+    /// Addresses where somebody accepts, and then says nothing.
+    #[tokio::test]
+    async fn chan_24_dials_that_hang_for_one_invitation_hold_up_no_other() {
+        let steward = Arc::new(dial_back("127.0.0.1:1"));
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = silent.local_addr().map(|address| (address.to_string(), silent)).unwrap();
+        let mut hanging = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let (steward, dial) = (steward.clone(), dial(5, std::slice::from_ref(&silent.0)));
+            hanging.spawn(async move { steward.find(dial).await });
+        }
+        tokio::task::yield_now().await;
+        let (own, _own) = listens(2).await;
+        let found = time::timeout(HANDSHAKE / 2, steward.find(dial(2, std::slice::from_ref(&own)))).await;
+        assert_eq!(found, Ok(Ok(())));
     }
 
     #[test]

@@ -27,7 +27,9 @@ use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
 use muster_roles::steward::hearing::Matter;
-use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
+use muster_roles::steward::{
+    Dial, HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput,
+};
 use muster_show::Shown;
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
@@ -39,6 +41,7 @@ use super::asks::{Ask, Asks};
 use super::board::Board;
 use super::clock::Clock;
 use super::court::{Court, Wants};
+use super::dial_back::DialBack;
 use super::inbox::Inbox;
 use super::presence::Connections;
 use super::questions::Questions;
@@ -83,6 +86,7 @@ pub(super) struct StewardDriver {
     pub(super) intake: Arc<Intake>,
     /// Whose blocks may be proved, and whose receipts checked now.
     pub(super) work: Arc<Places>,
+    pub(super) dial_back: Arc<DialBack>,
     /// The round that was last wanted by a task, with the height of the ledger.
     pub(super) view: Option<((Height, Round), Arc<RoundView>)>,
     pub(super) presence: Arc<Connections>,
@@ -223,6 +227,7 @@ impl StewardDriver {
             // ROUND-16: the receipt is a later effect, so that what has one is on the disk.
             StewardEffect::Keep(round, request) => return self.inbox.keep(round, &request),
             StewardEffect::Store(question, sender, put) => self.store(question, sender, *put),
+            StewardEffect::DialBack(question, dial) => self.dial(question, dial),
             StewardEffect::CheckDelivery(question, claimed) => self.check_delivery(question, *claimed),
             StewardEffect::Read(question, query, wanted) => self.read(question, query, wanted),
             StewardEffect::Apply(results) => {
@@ -318,6 +323,15 @@ impl StewardDriver {
         let view = Arc::new(ledger.round(round)?.clone());
         self.view = Some((name, view.clone()));
         Some(view)
+    }
+
+    /// Looks for somebody where it says that it is, beside the driver.
+    fn dial(&self, question: Question, dial: Dial) {
+        let (dial_back, sender) = (self.dial_back.clone(), self.sender.clone());
+        self.tasks.spawn(async move {
+            let found = StewardInput::DialledBack(question, dial_back.find(dial).await);
+            let _ = sender.send(Inbound::Input(found)).await;
+        });
     }
 
     /// Checks the signatures of a delivery's receipts, beside the driver.

@@ -109,7 +109,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let dial_back = DialBack::new(recovered.manifest.clone(), &endpoint, &listening.addresses);
+    let dial_back = Arc::new(DialBack::new(&endpoint, &listening.addresses));
     let files = RunFiles { inbox, kept, report };
     let (mut driver, server) =
         assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;
@@ -157,7 +157,7 @@ struct RunFiles {
 fn assemble(
     recovered: Recovered,
     peers: Peers,
-    dial_back: DialBack,
+    dial_back: Arc<DialBack>,
     files: RunFiles,
     keep_aggregates: bool,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
@@ -201,6 +201,7 @@ fn assemble(
         results,
         intake,
         work: Places::new(WORK, 0),
+        dial_back,
         view: None,
         presence,
         inbox,
@@ -217,12 +218,12 @@ fn assemble(
         connected: BTreeSet::new(),
         _stop: StopHearings(stop),
     };
-    let server = Arc::new(server(&driver, dial_back));
+    let server = Arc::new(server(&driver));
     Ok((driver, server))
 }
 
 /// The server beside a driver.
-fn server(driver: &StewardDriver, dial_back: DialBack) -> Server {
+fn server(driver: &StewardDriver) -> Server {
     let court = &driver.court;
     Server {
         manifest: court.manifest.clone(),
@@ -235,7 +236,6 @@ fn server(driver: &StewardDriver, dial_back: DialBack) -> Server {
         asks: driver.asks.clone(),
         offers: court.offers.clone(),
         turns: Turns::new(MAKERS),
-        dial_back,
     }
 }
 

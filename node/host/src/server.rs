@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 
 use super::asks::Asks;
 use super::board::Board;
-use super::dial_back::DialBack;
 use super::driver::Inbound;
 use super::presence::Connections;
 
@@ -32,7 +31,6 @@ pub(super) struct Server {
     pub(super) asks: Arc<Asks>,
     pub(super) offers: Arc<Offers>,
     pub(super) turns: Turns,
-    pub(super) dial_back: DialBack,
 }
 
 /// Requests that ask for something are no longer than this.
@@ -139,8 +137,6 @@ impl Server {
     }
 
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
-        let is_member = |member: &MemberId| self.presence.role(member) == Role::Member;
-        self.dial_back.check(&request, is_member).await.map_err(Unanswered::Refused)?;
         let answered = self.asks.put(peer, request).await.ok_or(Unanswered::Stopping)?;
         answered.await.map_err(|_| Unanswered::Stopping)
     }

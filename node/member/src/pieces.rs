@@ -16,20 +16,24 @@ use tokio::time::timeout;
 
 use super::conduct::NodeConduct;
 
-/// Pieces that are read at once, and how long others wait for their turn.
-const READERS: usize = 2;
+/// Pieces that are read at once for members, and for strangers; and how long others wait for their turn.
+const READERS: [usize; 2] = [2, 1];
 const TURN: Duration = Duration::from_secs(1);
 
 /// The states that this member keeps for others.
 pub(super) struct Pieces {
     offers: Arc<Offers>,
     conduct: Arc<dyn NodeConduct>,
-    turns: Arc<Semaphore>,
+    turns: [Arc<Semaphore>; 2],
 }
 
 impl Pieces {
     pub(super) fn new(offers: Offers, conduct: Arc<dyn NodeConduct>) -> Self {
-        Self { offers: Arc::new(offers), conduct, turns: Arc::new(Semaphore::new(READERS)) }
+        Self {
+            offers: Arc::new(offers),
+            conduct,
+            turns: READERS.map(|readers| Arc::new(Semaphore::new(readers))),
+        }
     }
 
     /// STATE-10: keeps the state that this member is at, if others may fetch it. Written beside the work.
@@ -60,7 +64,8 @@ impl Pieces {
     ) -> Result<Response, Unanswered> {
         let asker = ledger.member(&peer).map_or(Asker::Stranger, |member| Asker::Member(member.id));
         let refused = |why: &str| Unanswered::Refused(why.into());
-        let Ok(Ok(turn)) = timeout(TURN, self.turns.clone().acquire_owned()).await else {
+        let turns = &self.turns[usize::from(asker == Asker::Stranger)];
+        let Ok(Ok(turn)) = timeout(TURN, turns.clone().acquire_owned()).await else {
             return Err(refused("busy with other pieces; ask another holder"));
         };
         let (offers, asked) = (self.offers.clone(), query.clone());

@@ -308,8 +308,9 @@ impl Session {
             if matches!(without, Ok(Response::Done)) {
                 let said: Vec<&str> = alone.iter().map(|address| &**address).collect();
                 tracing::warn!(
-                    "{why}: this member only dials out and combines no parts; give an address that others can reach with \
-                     --listen or --advertise instead of {}, or say --no-listen",
+                    "{why}: this member only dials out and combines no parts until the steward finds it there, which it asks \
+                     for again from time to time; give an address that others can reach with --listen or --advertise instead \
+                     of {}, or say --no-listen",
                     said.join(", ")
                 );
                 self.driver.machine.only_dials();

@@ -93,8 +93,8 @@ pub fn warnings(manifest: &Manifest) -> Vec<String> {
 fn unpriced(manifest: &Manifest) -> Option<&'static str> {
     let admission = &manifest.admission;
     (admission.member_invites > 0 && admission.probation == 0).then_some(
-        "members may bring in others, who have weight at once: one member can fill the run with its own keys, and then has most \
-         of the weight. Set admission.probation, or admission.member_invites = 0",
+        "members may bring in others, who have weight at once: one member can fill three quarters of the run with its own keys, \
+         and then has most of the weight. Set admission.probation, or admission.member_invites = 0",
     )
 }
 

@@ -212,12 +212,7 @@ impl Follower {
     pub async fn step(&mut self) -> Result<Vec<Event>, FollowError> {
         let news = self.poll().await?;
         let mut events = Vec::new();
-        for signed in &news.records {
-            let record = self.take(signed)?;
-            if let Some(journal) = &self.journal {
-                // Written once the ledger has taken it, so that the journal never holds a record that breaks a rule.
-                journal.append(record.height, signed).map_err(FollowError::Store)?;
-            }
+        for (signed, record) in news.records.iter().zip(self.take_all(&news.records)?) {
             self.weigh_shown()?;
             self.spread(signed, &record, news.newest)?;
             events.push(Event::Sealed(Box::new(record)));
@@ -321,6 +316,17 @@ impl Follower {
         Ok(())
     }
 
+    /// Takes in records and writes them down: once the ledger has taken them, so that the journal never holds a record that breaks
+    /// a rule, and all at once, since a disk may take longer for each write than the ledger for hundreds of records.
+    fn take_all(&mut self, records: &[Signed<Record>]) -> Result<Vec<Verified<Record>>, FollowError> {
+        let mut taken = Vec::new();
+        let broken = records.iter().try_for_each(|signed| self.take(signed).map(|record| taken.push(record)));
+        if let (Some(journal), Some(first)) = (&self.journal, taken.first()) {
+            journal.append_all(first.height, &records[..taken.len()]).map_err(FollowError::Store)?;
+        }
+        broken.map(|()| taken)
+    }
+
     fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, FollowError> {
         let record = match self.ledger.apply(signed) {
             Ok(record) => record,
@@ -341,6 +347,9 @@ impl Follower {
             Body::Outcome(Outcome { round, state, .. }) => {
                 let rounds = self.ledger.rounds().map(RoundView::round);
                 self.results.need(rounds.filter(|round| self.ledger.waits(*round)));
+                // The results of a round that is forgotten are applied no more: whoever is so far behind takes a whole state.
+                let ledger = &self.ledger;
+                self.pending.retain(|step| step.round().is_none_or(|round| ledger.round(round).is_some()));
                 self.pending.push_back(Pending::Outcome(*round, state.clone(), record.height));
             }
             // CHAN-24: the steward has found it there.

@@ -8,6 +8,7 @@
 //! (`delivery`), [`NodeEffect::Compare`] looks at what came out. [`NodeEffect::MakeRows`] and [`NodeEffect::Open`]
 //! answer for it (`tables`). What the steward has promised for it is held against the records (`pledges`).
 
+mod contact;
 mod delivery;
 mod duty;
 mod membership;
@@ -29,6 +30,7 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Check, Checks, Duties, Obligation};
 use muster_core::sign::{Identity, Signed};
 
+use contact::Contact;
 use delivery::Delivery;
 pub use delivery::Parcel;
 pub use duty::{Computed, commit_to};
@@ -218,7 +220,7 @@ pub enum MembershipEnd {
 /// The node's machine.
 pub struct Node {
     identity: Arc<Identity>,
-    addresses: Addresses,
+    contact: Contact,
     ledger: Arc<Ledger>,
     in_step: bool,
     /// Whether it has the row that was drawn for it.
@@ -245,8 +247,6 @@ pub struct Node {
     back: Option<Height>,
     /// Height of the ledger when it had read everything for the first time.
     since: Option<Height>,
-    /// Returns with addresses that were refused one after the other.
-    refused: u8,
     /// The newest round that was foreseen.
     foreseen: Option<Round>,
     /// The row that it has said it holds, unless that was refused.
@@ -263,7 +263,7 @@ impl Node {
         let NodeSetup { ledger, identity, addresses, secret, committed } = setup;
         let me = identity.id();
         Self {
-            addresses,
+            contact: Contact::new(addresses),
             in_step: false,
             complete: false,
             duties: Duties::new(me),
@@ -282,7 +282,6 @@ impl Node {
             applied: false,
             back: None,
             since: None,
-            refused: 0,
             foreseen: None,
             ready: None,
             dismissal: None,
@@ -338,7 +337,7 @@ impl Node {
 
     /// This member was taken without an address.
     pub fn only_dials(&mut self) {
-        self.addresses = Addresses::default();
+        self.contact.give_up(self.now);
     }
 
     /// What is to be done next. Only one thing is decided at a time.
@@ -365,7 +364,8 @@ impl Node {
     /// When something follows from the time alone.
     pub fn poll_timeout(&self) -> Option<u64> {
         let dismissal = self.dismissal.as_ref().and_then(Dismissal::timeout);
-        dismissal.into_iter().chain(self.twin.timeout()).filter(|due| *due > self.now).min()
+        let rooms = [self.twin.timeout(), self.contact.timeout()];
+        dismissal.into_iter().chain(rooms.into_iter().flatten()).filter(|due| *due > self.now).min()
     }
 
     /// There is news. A promise that it breaks ends the membership before anything else is done.
@@ -389,7 +389,7 @@ impl Node {
         if over && let Some(ending) = self.leaving.take() {
             return self.end(ending);
         }
-        if std::mem::take(&mut self.followed) {
+        if std::mem::take(&mut self.followed) | self.says_again() {
             self.come_back();
             self.be_ready();
         }

@@ -59,7 +59,7 @@ use relays::Relays;
 use told::Told;
 
 pub use interface::{
-    Bulletin, HostingEnd, KeptContribution, Question, StewardEffect, StewardInput, StewardSetup,
+    Bulletin, Dial, HostingEnd, KeptContribution, Payer, Question, StewardEffect, StewardInput, StewardSetup,
 };
 
 /// The steward's machine: its rooms, each with a state of its own, and the order in which they act.
@@ -161,6 +161,7 @@ impl Steward {
                 self.asked(question, &from, *request, date)
             }
             StewardInput::Stored(question, stored) => self.stored(question, stored),
+            StewardInput::DialledBack(question, found) => self.dialled_back(question, found),
             StewardInput::DeliveryChecked(question, shown) => self.delivery_checked(question, *shown),
             StewardInput::Served(question) => self.conductor.paid(self.now, question.0),
             StewardInput::Obtained(result, are_here) => {

@@ -171,6 +171,11 @@ impl Sim {
                     self.answered(number, request, Some(response));
                 }
             }
+            // Everybody is where it says that it is.
+            StewardEffect::DialBack(question, _) => {
+                let now = self.clock.now() - self.began;
+                self.machine.handle(now, StewardInput::DialledBack(question, Ok(())));
+            }
             StewardEffect::CheckDelivery(question, claimed) => {
                 let shown = Box::new(claimed.check());
                 self.machine

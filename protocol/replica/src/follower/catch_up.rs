@@ -37,6 +37,16 @@ pub(super) enum Pending {
     Rewind(Round, StateRoots),
 }
 
+impl Pending {
+    /// The round whose results it takes.
+    pub(super) fn round(&self) -> Option<Round> {
+        match self {
+            Self::Outcome(round, ..) => Some(*round),
+            Self::Rewind(..) => None,
+        }
+    }
+}
+
 impl Follower {
     /// Starts fetching a part's values before the outcome is sealed.
     pub(super) fn prefetch(&self, notice: &Notice) {

@@ -226,7 +226,7 @@ impl Node {
                 own.into_iter().for_each(|echo| self.echoed(echo.round));
             }
             // It is sealed, and read soon.
-            (Request::Notice(Notice::Return(_)), Some(_)) => self.refused = 0,
+            (Request::Notice(Notice::Return(_)), Some(_)) => self.contact.taken(),
             // With the next news it is said again.
             (Request::Notice(Notice::Return(_)), None) => self.not_back(),
             (Request::Notice(Notice::Ready(_)), None) => self.ready = None,

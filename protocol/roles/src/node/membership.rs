@@ -2,16 +2,13 @@
 
 use muster_core::bug::OrBug;
 use muster_core::ids::Round;
-use muster_core::ledger::{Holding, RoundView, Stage, Standing};
-use muster_core::messages::enrol::{Addresses, Leave, Ready, Return};
+use muster_core::ledger::{Holding, Member, RoundView, Stage, Standing};
+use muster_core::messages::enrol::{Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
 
 use super::{MembershipEnd, Milestone, Node, NodeEffect};
-
-/// Refused Returns after which a member comes back without an address.
-const REFUSALS: u8 = 3;
 
 /// How long a convict still serves after its last round, in milliseconds.
 const LINGER: u64 = 10_000;
@@ -73,7 +70,7 @@ impl Node {
         let Some(back) = back else { return };
         // What an earlier process of this machine said was said before this one had read everything.
         let later = self.since.is_some_and(|since| back.height > since);
-        if later && back.addresses != self.addresses {
+        if later && !self.contact.is_own(&back.addresses) {
             self.end(MembershipEnd::Elsewhere(back.into_inner().addresses));
         }
     }
@@ -100,7 +97,7 @@ impl Node {
         let due = match member.standing {
             Standing::Away => !ledger.is_barred(member.barred),
             Standing::Silent(_) => ledger.stage() == Stage::Gathering,
-            Standing::Active => member.addresses != self.addresses,
+            Standing::Active => member.addresses != *self.contact.says(),
             Standing::Left | Standing::Banned => false,
         };
         // Said once for each change of standing: the first Return is sealed, or refused and then forgotten here.
@@ -110,30 +107,33 @@ impl Node {
         if !due || said || !self.in_step || member.since >= ledger.height() {
             return;
         }
-        if member.standing == Standing::Active {
+        let height = ledger.height();
+        let back = Return { height, addresses: self.contact.says().clone() };
+        let back = self.identity.sign(ledger.run(), &back);
+        // A member that has moved says so once a round (LEDGER-13), and not before the first one.
+        if ledger.check_return(&back).is_err() {
+            return;
+        }
+        if member.standing == Standing::Active && !member.addresses.is_empty() {
             tracing::warn!(
                 "this member is somewhere else than it last said; a machine that still runs there with its key stops now"
             );
         }
-        let height = ledger.height();
-        let back = Return { height, addresses: self.addresses.clone() };
-        let notice = Notice::Return(self.identity.sign(ledger.run(), &back));
         self.back = Some(height);
-        self.say([Request::Notice(notice)]);
+        self.say([Request::Notice(Notice::Return(back))]);
+    }
+
+    /// CHAN-24: whether it is time to say where this member listens, after the ledger has it without an address.
+    pub(super) fn says_again(&mut self) -> bool {
+        // What it said last is read first: a record of its own must not look like another machine's.
+        let without = |member: &Member| member.standing == Standing::Active && member.addresses.is_empty();
+        self.ledger.member(&self.me()).is_some_and(without) && self.contact.is_due(self.now)
     }
 
     /// A Return was refused, or did not reach the steward.
     pub(super) fn not_back(&mut self) {
         self.back = None;
-        self.refused = self.refused.saturating_add(1);
-        // CHAN-24: a steward that cannot dial this member back takes it without an address. The refusal may have had
-        // another reason, which passes.
-        if self.refused >= REFUSALS && !self.addresses.is_empty() {
-            tracing::warn!(
-                "the steward does not take this member back with an address: from here on it only dials out"
-            );
-            self.addresses = Addresses::default();
-        }
+        self.contact.refused(self.now);
     }
 
     /// Says that it holds the row that was drawn for it, with the state that it holds (ROW-3).

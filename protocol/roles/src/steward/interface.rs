@@ -9,6 +9,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::Ledger;
 use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
+use muster_core::messages::enrol::Addresses;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Idle, Record, Rewind};
 use muster_core::messages::round::{PartResult, Receipt};
@@ -61,6 +62,8 @@ pub enum StewardInput {
     },
     /// Blocks were stored, or why not; with the receipt to sign once their part is whole.
     Stored(Question, Result<Option<Receipt>, Reject>),
+    /// A member or newcomer was found at each address that it names, or why not.
+    DialledBack(Question, Result<(), String>),
     /// The signatures of a delivery's receipts were checked.
     DeliveryChecked(Question, Box<Result<ShownDelivery, Reject>>),
     /// Blocks were read and given, or could not be.
@@ -105,6 +108,8 @@ pub enum StewardEffect {
     Keep(Round, Box<Request>),
     /// Store blocks of their author, and say [`StewardInput::Stored`].
     Store(Question, MemberId, Box<PutBlocks>),
+    /// Look for somebody where it says that it is, beside everything else, and say [`StewardInput::DialledBack`].
+    DialBack(Question, Dial),
     /// Check the signatures of these receipts, beside everything else, and say
     /// [`StewardInput::DeliveryChecked`].
     CheckDelivery(Question, Box<ClaimedDelivery>),
@@ -145,6 +150,27 @@ pub enum StewardEffect {
     Tell(Box<Bulletin>),
     /// The steward cannot go on.
     Halt(String),
+}
+
+/// Addresses that the ledger does not have yet, of somebody that may come or come back (CHAN-24).
+#[derive(Clone, Debug)]
+pub struct Dial {
+    /// Who must answer there.
+    pub author: MemberId,
+    /// Where.
+    pub addresses: Addresses,
+    /// Whose share these dials are of.
+    pub payer: Payer,
+}
+
+/// Whose share dials are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Payer {
+    /// A member's own.
+    Member(MemberId),
+    /// That of all who come with the invitation of this key; of one that the manifest lists; or, with the steward's key, that of
+    /// all who come to an open run without an invitation.
+    Newcomers(MemberId),
 }
 
 /// A contribution that stays for good.

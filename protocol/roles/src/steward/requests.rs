@@ -16,7 +16,7 @@ use muster_core::sign::Signed;
 
 use super::Steward;
 use super::accusation::{equivocation, is_of_two_machines, two_results};
-use super::admission::enrol;
+use super::admission::{dial, enrol};
 use super::interface::{Bulletin, Question, StewardEffect};
 use super::relays::Relay;
 use crate::keeper::Wanted;
@@ -57,16 +57,38 @@ impl Steward {
         let effect = match self.judge_request(question, from, request, date) {
             Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),
             Ok(Disposition::Again) => StewardEffect::Answer(question, Response::Done),
-            Ok(Disposition::Sealed(body)) => {
-                self.admission.wait(&body, question);
-                return self.conductor.propose(*body);
-            }
+            Ok(Disposition::Sealed(body)) => match dial(self.ledger(), &body) {
+                Some(dial) => {
+                    self.admission.dial(question, *body);
+                    StewardEffect::DialBack(question, dial)
+                }
+                None => return self.propose(question, *body),
+            },
             Ok(Disposition::Read(query, wanted)) => StewardEffect::Read(question, query, wanted),
             Ok(Disposition::Claimed(claimed)) => StewardEffect::CheckDelivery(question, claimed),
             Ok(Disposition::Stored(put)) => StewardEffect::Store(question, *from, put),
             Err(reject) => StewardEffect::Answer(question, Response::refused(&reject.to_string())),
         };
         self.effects.push_back(effect);
+    }
+
+    /// Proposes what its author waits for.
+    fn propose(&mut self, question: Question, body: Body) {
+        self.admission.wait(&body, question);
+        self.conductor.propose(body);
+    }
+
+    /// The author of a proposal was found where it says that it is, or why not. What has changed meanwhile is looked at once more
+    /// with the record.
+    pub(super) fn dialled_back(&mut self, question: Question, found: Result<(), String>) {
+        let body = self.admission.dialled(question).or_bug("a proposal whose author was looked for");
+        match (body, found) {
+            (Some(body), Ok(())) => self.propose(question, body),
+            (_, Err(why)) => {
+                self.effects.push_back(StewardEffect::Answer(question, Response::refused(&why)));
+            }
+            (None, Ok(())) => {}
+        }
     }
 
     /// Blocks were stored, or why not.

@@ -9,7 +9,7 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel};
 use muster_roles::steward;
 
-use super::run::{LONG, NODES, Run, commit, identity, node, node_with};
+use super::run::{LONG, NODES, Run, addresses, commit, identity, node, node_with};
 
 /// The parcels among effects.
 fn parcels(effects: &[NodeEffect]) -> Vec<Parcel> {
@@ -180,6 +180,45 @@ fn chan_24_whose_return_is_refused_three_times_comes_back_without_an_address() {
         assert_eq!(addresses.is_empty(), refused == 3, "after {refused}");
         run.tell(0, NodeInput::Told(Box::new(said), None));
     }
+}
+
+/// What kept the steward from it may have passed; that it listens, others must not take for a second machine.
+#[test]
+fn chan_24_whoever_came_without_an_address_says_again_where_it_listens() {
+    let mut run = first_is_away();
+    for _ in 0..3 {
+        let said = back(&mut run).pop().unwrap();
+        run.tell(0, NodeInput::Told(Box::new(said), None));
+    }
+    // It takes part without one.
+    run.unreachable = true;
+    run.until(Stage::Computing);
+    run.hand(steward::StewardInput::Connected(identity(0).id(), true));
+    let there = |run: &Run| run.ledger.member(&identity(0).id()).unwrap().addresses.clone();
+    assert!(there(&run).is_empty());
+    let tries = |run: &Run| run.dialled.iter().filter(|dial| dial.author == identity(0).id()).count();
+    let waits = |run: &mut Run, seconds: u64| {
+        run.wait(1_000 * seconds);
+        run.follow(0);
+        run.work(0);
+        tries(run)
+    };
+    let next_round = |run: &mut Run| {
+        run.until(Stage::Exchanging);
+        run.until(Stage::Computing);
+    };
+    // It comes back, and moves in the round after that at the earliest (LEDGER-13).
+    next_round(&mut run);
+    let before = tries(&run);
+    assert_eq!(waits(&mut run, 14), before);
+    assert_eq!(waits(&mut run, 2), before + 1);
+    assert_eq!(waits(&mut run, 10), before + 1, "after twice as long");
+    next_round(&mut run);
+    assert_eq!(waits(&mut run, 18), before + 1, "after twice as long");
+    run.unreachable = false;
+    assert_eq!(waits(&mut run, 4), before + 2);
+    assert_eq!(there(&run), addresses(0));
+    assert_eq!(waits(&mut run, 5), before + 2, "it was found");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use muster_core::state::{ShardRoots, StateRoots};
 use muster_roles::node::{self, MembershipEnd, Node, NodeEffect, NodeInput, Parcel};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::hearing::Ruling;
-use muster_roles::steward::{self, Question, Steward};
+use muster_roles::steward::{self, Dial, Question, Steward};
 
 pub(super) const NODES: usize = 3;
 /// A minute: longer than every timer of a round.
@@ -56,6 +56,11 @@ pub(super) struct Run {
     pub(super) pending: VecDeque<steward::StewardEffect>,
     /// Deliveries whose receipts are to be checked, and blocks that are to be read.
     pub(super) checks: VecDeque<(Question, Box<ClaimedDelivery>)>,
+    /// Whom the steward looks for, and whom it has looked for.
+    dials: VecDeque<Question>,
+    pub(super) dialled: Vec<Dial>,
+    /// Whether nobody is found where it says that it is.
+    pub(super) unreachable: bool,
     pub(super) reads: VecDeque<Question>,
     /// Whether the steward has no time for these.
     pub(super) busy: bool,
@@ -88,18 +93,22 @@ impl Run {
         };
         let mut run = Self::of(Steward::new(setup), ledger);
         for number in 0..NODES {
-            let (me, run_id, secret) = (identity(number), run.ledger.run(), InvitationSecret::new([9; 32]));
-            let (role, uses, expires, founder) = (Role::Node, NODES as u32, u64::MAX, true);
-            let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
-            let invitation = organiser.sign(run_id, &invitation);
-            let invitation = Some(secret.present(run_id, invitation, me.id()));
-            let enrol =
-                Enrol { invitation, addresses: addresses(number), coins: None, name: Default::default() };
-            run.ask(me.id(), Request::Enrol(me.sign(run_id, &enrol)));
-            run.hand(steward::StewardInput::Connected(me.id(), true));
+            let secret = InvitationSecret::new([9; 32]);
+            run.enrol(number, &secret);
+            run.hand(steward::StewardInput::Connected(identity(number).id(), true));
         }
         assert_eq!(run.ledger.stage(), Stage::Computing);
         run
+    }
+
+    /// Somebody asks to be let in by an invitation of the organiser, which as many may use as the run begins with.
+    pub(super) fn enrol(&mut self, number: usize, secret: &InvitationSecret) -> Option<Response> {
+        let (me, run) = (identity(number), self.ledger.run());
+        let (role, uses, expires, founder) = (Role::Node, NODES as u32, u64::MAX, true);
+        let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
+        let invitation = Some(secret.present(run, identity(100).sign(run, &invitation), me.id()));
+        let enrol = Enrol { invitation, addresses: addresses(number), coins: None, name: Default::default() };
+        self.ask(me.id(), Request::Enrol(me.sign(run, &enrol)))
     }
 
     /// A steward with this ledger, and nodes that have read it.
@@ -116,6 +125,9 @@ impl Run {
             kept: Vec::new(),
             pending: VecDeque::new(),
             checks: VecDeque::new(),
+            dials: VecDeque::new(),
+            dialled: Vec::new(),
+            unreachable: false,
             reads: VecDeque::new(),
             busy: false,
             questions: 0,
@@ -137,6 +149,11 @@ impl Run {
 
     /// The steward does what it owes.
     pub(super) fn catch_up(&mut self) {
+        while let Some(question) = self.dials.pop_front() {
+            let found = if self.unreachable { Err("nobody answers there".into()) } else { Ok(()) };
+            self.steward.handle(self.now, steward::StewardInput::DialledBack(question, found));
+            self.drain();
+        }
         while let Some((question, claimed)) = self.checks.pop_front() {
             let shown = Box::new(claimed.check());
             self.steward.handle(self.now, steward::StewardInput::DeliveryChecked(question, shown));
@@ -164,6 +181,10 @@ impl Run {
                 steward::StewardEffect::Post(notice) => self.board.push(notice),
                 steward::StewardEffect::Answer(question, response) => {
                     self.answers.insert(question, response);
+                }
+                steward::StewardEffect::DialBack(question, dial) => {
+                    self.dials.push_back(question);
+                    self.dialled.push(dial);
                 }
                 steward::StewardEffect::CheckDelivery(question, claimed) => {
                     self.checks.push_back((question, claimed));

@@ -4,13 +4,13 @@ use muster_core::codec::{List, decode, encode};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::Stage;
 use muster_core::manifest::Profile;
-use muster_core::messages::enrol::{CloseTree, Return};
+use muster_core::messages::enrol::{CloseTree, InvitationSecret, Return};
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::{Commit, Delivered, Echo, Receipt};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::{Signed, Verified};
 use muster_roles::node::{MembershipEnd, NodeEffect, NodeInput};
-use muster_roles::steward::{Question, Steward, StewardEffect, StewardInput, StewardSetup};
+use muster_roles::steward::{Payer, Question, Steward, StewardEffect, StewardInput, StewardSetup};
 
 use super::run::{LONG, NODES, Run, addresses, commit, identity, roots};
 
@@ -53,6 +53,29 @@ fn chan_10_who_is_no_member_takes_part_in_nothing() {
     // An order counts by the organiser's signature, whoever brings it.
     let order = identity(100).sign(run.ledger.run(), &CloseTree { member });
     assert!(run.ask(stranger, Request::CloseTree(order)).is_some());
+}
+
+/// Dials are for whoever may come: a stranger would have the steward call anybody, and newcomers wait for it.
+#[test]
+fn chan_24_nobody_is_dialled_before_the_ledger_says_that_its_author_may_come() {
+    let mut run = Run::new();
+    assert_eq!(run.dialled.len(), NODES);
+    let used_up = InvitationSecret::new([9; 32]);
+    assert!(run.enrol(50, &used_up).is_none());
+    let back = Return { height: run.ledger.height(), addresses: addresses(50) };
+    let stranger = Request::Notice(Notice::Return(identity(50).sign(run.ledger.run(), &back)));
+    assert!(run.ask(identity(50).id(), stranger).is_none());
+    assert_eq!(run.dialled.len(), NODES, "nobody was dialled");
+    // Those who come with one invitation have one share, and nobody is admitted where it is not.
+    let other = InvitationSecret::new([8; 32]);
+    run.unreachable = true;
+    assert!(run.enrol(50, &other).is_none() && run.enrol(51, &other).is_none());
+    let payers: Vec<Payer> = run.dialled[NODES..].iter().map(|dial| dial.payer).collect();
+    assert_eq!(payers, [Payer::Newcomers(other.key()); 2]);
+    assert!(run.ledger.member(&identity(50).id()).is_none());
+    run.unreachable = false;
+    assert!(run.enrol(50, &other).is_some());
+    assert_eq!(run.ledger.member(&identity(50).id()).unwrap().addresses, addresses(50));
 }
 
 #[test]

@@ -191,7 +191,8 @@ impl Roster {
         Ok(Newcomer { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
     }
 
-    /// STAND-8: strangers come in turn, and those without weight never take more than half of all places.
+    /// STAND-8: strangers come in turn. Those without weight never take more than half of all places, and the last quarter
+    /// is for those whom the organiser brings in.
     fn require_room(&self, entry: &Newcomer) -> Result<(), Reject> {
         if !entry.stranger {
             return Ok(());
@@ -202,9 +203,11 @@ impl Roster {
             "enough newcomers came in this round (admission.per_round); try again in the next one",
         )?;
         // Those that have gone count as well: their places are used up for good.
+        let most = usize::from(admission.most_members);
         let unproved = self.members.iter().filter(|m| m.stranger && !self.weighs(m)).count();
-        let room = 2 * unproved < usize::from(admission.most_members);
-        require(room, "too many newcomers have earned no weight yet; try again later")
+        require(2 * unproved < most, "too many newcomers have earned no weight yet; try again later")?;
+        let full = "the last quarter of the run's places is for those whom the organiser invites (admission.most_members)";
+        require(4 * self.members.len() < 3 * most, full)
     }
 
     /// Whether a member may invite nobody any more: its own tree is closed, or that of an inviter above it (STAND-6).

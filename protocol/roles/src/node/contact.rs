@@ -1,0 +1,87 @@
+//! Where others can dial this member, and what it does while the steward does not reach it there (CHAN-24).
+//!
+//! A steward seals no address at which it has not found the member. A member that is not found takes part without one, and says
+//! where it listens again later: whatever kept the steward from it may have passed.
+
+use muster_core::messages::enrol::Addresses;
+
+/// Refused Returns after which a member goes on without an address.
+const REFUSALS: u8 = 3;
+/// How long it then goes on without, in milliseconds: at first, and at most. Each time twice as long.
+const FIRST: u64 = 15_000;
+const LONGEST: u64 = 3_600_000;
+
+/// Where a member listens, and where it says that it does.
+pub(super) struct Contact {
+    listens: Addresses,
+    says: Addresses,
+    /// Returns that were refused one after the other.
+    refused: u8,
+    /// When it says again where it listens, while it says nothing.
+    again: Option<u64>,
+    /// How long it waits after the next refusal.
+    pause: u64,
+}
+
+impl Contact {
+    /// Of a member that listens there.
+    pub(super) fn new(listens: Addresses) -> Self {
+        Self { says: listens.clone(), listens, refused: 0, again: None, pause: FIRST }
+    }
+
+    /// What it says now.
+    pub(super) fn says(&self) -> &Addresses {
+        &self.says
+    }
+
+    /// Whether it may have said this.
+    pub(super) fn is_own(&self, addresses: &Addresses) -> bool {
+        *addresses == self.says || *addresses == self.listens
+    }
+
+    /// The steward has taken what it says.
+    pub(super) fn taken(&mut self) {
+        self.refused = 0;
+        if !self.says.is_empty() {
+            self.pause = FIRST;
+        }
+    }
+
+    /// The steward has refused what it says, or did not answer.
+    pub(super) fn refused(&mut self, now: u64) {
+        self.refused = self.refused.saturating_add(1);
+        // The refusal may have had another reason, which passes. Later, one is enough: the member is there without an address.
+        if self.refused >= REFUSALS || self.pause > FIRST {
+            if !self.says.is_empty() && self.pause == FIRST {
+                tracing::warn!(
+                    "the steward does not take this member back with an address: it only dials out until it does"
+                );
+            }
+            self.give_up(now);
+        }
+    }
+
+    /// Goes on without an address for a while.
+    pub(super) fn give_up(&mut self, now: u64) {
+        if self.says.is_empty() {
+            return;
+        }
+        self.says = Addresses::default();
+        self.again = Some(now.saturating_add(self.pause));
+        self.pause = self.pause.saturating_mul(2).min(LONGEST);
+    }
+
+    /// Says again where it listens, once it is time; whether it is.
+    pub(super) fn is_due(&mut self, now: u64) -> bool {
+        let due = self.again.take_if(|again| *again <= now).is_some();
+        if due {
+            self.says = self.listens.clone();
+        }
+        due
+    }
+
+    /// When it is time.
+    pub(super) fn timeout(&self) -> Option<u64> {
+        self.again
+    }
+}
