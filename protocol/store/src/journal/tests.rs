@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use muster_core::ids::{Digest, RunId};
 use muster_core::messages::record::Body;
 use muster_core::sign::Identity;
+use redb::StorageBackend;
 
 use super::*;
 
