@@ -27,7 +27,6 @@ use crate::files::{self, seal, unseal};
 use crate::home::Home;
 use crate::regular;
 
-const FILE: &str = "journal.redb";
 const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 const VOTES: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("votes");
 const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
@@ -55,12 +54,15 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Its name in a home.
+    pub const FILE: &str = "journal.redb";
+
     /// Opens the journal of a home; makes an empty one the first time. Recovers by itself from a crash.
     ///
     /// # Errors
     /// [`Kind::Locked`] when it is open already; [`Kind::Corrupt`] when it is damaged; what the system reports.
     pub fn open(home: &Home) -> Result<Self> {
-        let path = home.at(FILE);
+        let path = home.at(Self::FILE);
         if !path.exists() {
             create(&path)?;
         }
@@ -87,7 +89,7 @@ impl Journal {
     /// # Errors
     /// [`Kind::Missing`]; [`Kind::Corrupt`] when it is damaged, or changes faster than it is read; what the system reports.
     pub fn copy_of(folder: &Path) -> Result<Self> {
-        let path = folder.join(FILE);
+        let path = folder.join(Self::FILE);
         let mut tries = 1..COPIES;
         loop {
             let image = Image::copy(&path, COPY_BYTES)?;
