@@ -1,6 +1,8 @@
 //! Full disks under real processes: one sentence and exit code 3, and with room again the same directory goes on to the
 //! same state.
 
+use std::fs::{self, File};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use e2e::processes::{Cramped, Process, Run, copy_folder, wait_for};
@@ -20,17 +22,29 @@ fn told(process: &mut Process, place: &str) {
     assert!(last.starts_with("muster: ") && last.contains(place), "{last}");
     let full = last.contains("the disk is full; make room and start again, nothing is damaged");
     let limited = last.contains("may not grow any more") && last.contains("nothing is damaged");
-    assert!(full || limited, "{last}");
+    // LIMIT-3: before anything is fetched.
+    let early = last.contains("are free there; make room") && last.contains("nothing is damaged");
+    assert!(full || limited || early, "{last}");
     assert_eq!(log.matches("nothing is damaged").count(), 1, "{log}");
 }
 
-fn a_node_without_room(mount: bool, kibibytes: u32) {
+/// A node has `kibibytes` on a file system of its own, or for each of its files; is that more than the run takes, something else
+/// fills it later.
+fn a_node_without_room(mount: bool, kibibytes: u32, fills: bool) {
     let run = Run::new(programs!(), &settings());
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
     let mut first = run.join("first", &nodes, &[]);
     let mut cramped = Cramped::new(run.path("cramped"), kibibytes, mount);
+    if fills && !cramped.is_mounted() {
+        return;
+    }
     let mut second = run.join_cramped("second", &nodes, &cramped);
+    if fills {
+        wait_for("both nodes", || run.events("admit").len() == 2);
+        let mut other = File::create(run.path("cramped/other")).expect("a file");
+        while other.write_all(&[1; 1 << 12]).is_ok() {}
+    }
     told(&mut second, &run.at("cramped/home"));
     // Making room takes its time: the steward has noticed, and the run still has rounds to go.
     first.suspend();
@@ -46,13 +60,18 @@ fn a_node_without_room(mount: bool, kibibytes: u32) {
 }
 
 #[test]
+fn limit_3_a_node_on_a_small_disk_is_told_before_it_fetches_anything() {
+    a_node_without_room(true, 400, false);
+}
+
+#[test]
 fn a_node_on_a_full_disk_says_so_and_goes_on_with_room() {
-    a_node_without_room(true, 400);
+    a_node_without_room(true, 16 << 10, true);
 }
 
 #[test]
 fn a_node_whose_files_may_not_grow_says_so_and_goes_on_when_they_may() {
-    a_node_without_room(false, 200);
+    a_node_without_room(false, 200, false);
 }
 
 #[test]
@@ -74,7 +93,7 @@ fn what_cannot_be_written_down_is_no_success_but_a_reader_may_go_away() {
         let mut invite = Command::new(programs!().muster);
         invite.args(words).stdout(out).stderr(Stdio::piped()).output().expect("a program")
     };
-    let full = std::fs::File::options().write(true).open("/dev/full").expect("a file without room");
+    let full = File::options().write(true).open("/dev/full").expect("a file without room");
     let told = invite(full.into());
     assert_eq!(told.status.code(), Some(3));
     let words = String::from_utf8_lossy(&told.stderr).into_owned();
@@ -99,10 +118,32 @@ fn a_steward_on_a_full_disk_says_so_and_goes_on_with_room() {
     let mut first = run.join("first", &nodes, &[]);
     let mut second = run.join("second", &nodes, &[]);
     told(&mut steward, &run.at("run"));
+    // It hosts all the same: everybody waits for it.
+    assert_eq!(steward.log().contains("make room in time"), cramped.is_mounted(), "{}", steward.log());
     cramped.widen();
     let mut steward = run.host_cramped(&cramped);
     assert_eq!(first.wait(), 0, "{}", first.log());
     assert_eq!(second.wait(), 0, "{}", second.log());
     assert_eq!(steward.wait(), 0, "{}", steward.log());
     run.check_end(&["first", "second"]);
+}
+
+#[test]
+fn limit_3_what_a_run_takes_of_the_disk_is_told_before_it_is_hosted() {
+    let run = Run::new(programs!(), &settings());
+    let long = Settings { rounds: 16_000, ..Settings::default() };
+    let long = long.to_string().replace("\nstates = 16\n", "\nstates = 15000\n");
+    fs::write(run.path("long.toml"), long).expect("a file");
+    let (config, corpus, out) = (run.at("long.toml"), run.at("corpus"), run.at("long"));
+    let told = run.good(&["run", "new", "--config", &config, "--data", &corpus, "--out", &out]);
+    assert!(
+        told.contains("of disk, a verifier or an observer ") && told.contains("by retention.states"),
+        "{told}"
+    );
+    assert!(told.contains("ledger of 2 nodes; if all 256 places are taken, it takes up to "), "{told}");
+    let (_, told) = run.muster(&["doctor", &out]);
+    assert!(
+        told.contains("the steward of this run takes about ") && told.contains("by retention.states"),
+        "{told}"
+    );
 }

@@ -13,7 +13,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::limits;
-use muster_core::manifest::Profile;
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::Ticket;
 use muster_core::messages::evidence::{Equivocation, Evidence, Misconduct, WrongRoot};
@@ -26,9 +26,11 @@ use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Unanswered, serve};
-use muster_replica::Replica;
 use muster_replica::archive::Archive;
+use muster_replica::{Replica, disk};
 use muster_store::home::Home;
+use muster_store::journal::Journal;
+use muster_store::room;
 use tokio::runtime::Runtime;
 
 #[test]
@@ -52,6 +54,39 @@ fn an_observer_follows_to_the_same_root_without_being_a_member() {
     assert!(log.contains(&format!("closed with state {}", &run.root()[..16])), "{log}");
     assert!(log.contains("its last state was checked here"), "{log}");
     assert_eq!(run.events("admit").len(), 2);
+}
+
+#[test]
+fn limit_3_a_long_ledger_stays_within_the_disk_that_an_observer_allows() {
+    let run = Run::new(programs!(), &Settings { rounds: 5000, ..Settings::default() });
+    let _steward = run.host();
+    let nodes = run.invite("node", 2);
+    let _nodes = ["first", "second"].map(|name| run.join(name, &nodes, &[]));
+    run.wait_round(100);
+    // Before it fetches anything.
+    let mut observer = run.observe_with("observer", &nodes, &["--max-disk", "0.001"]);
+    assert_eq!(observer.wait(), 3, "{}", observer.log());
+    let log = observer.log();
+    assert!(log.contains("this run takes about 0.0") && log.contains("--max-disk allows 0.001;"), "{log}");
+    assert!(!run.path("observer/data").exists());
+    // So much is left that a few dozen rounds fit.
+    let manifest: Manifest =
+        decode(&fs::read(run.path("run/manifest.bin")).expect("a file")).expect("a manifest");
+    let most: u64 = 1 << 26;
+    assert!(disk::following(&manifest).bytes() < most, "the run itself is small enough");
+    let reserved = disk::growth_of_follower(&manifest) + 300_000;
+    let left = most - reserved - room::used(&run.path("observer"));
+    fs::write(run.path("observer/other"), vec![1; left as usize]).expect("a file");
+    let mut observer = run.observe_with("observer", &nodes, &["--max-disk", "0.0625"]);
+    assert_eq!(observer.wait(), 3, "{}", observer.log());
+    let log = observer.log();
+    assert!(log.contains("observing run") && log.contains("the 0.0625 of --max-disk; allow more"), "{log}");
+    assert!(room::used(&run.path("observer")) <= most);
+    assert!(Journal::copy_of(&run.path("observer")).expect("a journal").height().expect("records").0 > 10);
+    // With room it goes on.
+    fs::remove_file(run.path("observer/other")).expect("a file");
+    let observer = run.observe_with("observer", &nodes, &["--max-disk", "0.0625"]);
+    observer.wait_for_log(" checked");
 }
 
 #[test]

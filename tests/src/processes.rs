@@ -350,7 +350,17 @@ impl Run {
 
     /// Starts to observe a run: of an invitation, or `RUN@STEWARD@HOST:PORT`.
     pub fn observe(&self, name: &str, target: &str) -> Process {
-        self.spawn(name, self.programs.verifier, &["observe", target, "--data-dir", &self.at(name)])
+        self.observe_with(name, target, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn observe_with(&self, name: &str, target: &str, more: &[&str]) -> Process {
+        let directory = self.at(name);
+        self.spawn(
+            name,
+            self.programs.verifier,
+            &[&["observe", target, "--data-dir", &directory], more].concat(),
+        )
     }
 
     /// Starts a program in a network namespace, with its output in a log.
@@ -481,6 +491,11 @@ impl Cramped {
         fs::create_dir(&path).expect("a new directory");
         let mounted = mount && Self::mount(&path, &format!("size={kibibytes}k"));
         Self { path, mounted, kibibytes }
+    }
+
+    /// Whether it is a file system of its own.
+    pub fn is_mounted(&self) -> bool {
+        self.mounted
     }
 
     fn mount(path: &Path, options: &str) -> bool {

@@ -15,7 +15,7 @@ use muster_net::swarm::Settings;
 use muster_replica::backend::BackendChoice;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
-use muster_replica::process;
+use muster_replica::{parse_gibibytes, process};
 use muster_roles::verifier::audits::{Conduct, Honest};
 use muster_view::words::counted;
 use tracing_subscriber::EnvFilter;
@@ -48,6 +48,8 @@ enum VerifierCommand {
         /// stays in the public ledger, beside your key, and cannot be changed [default: none].
         #[arg(long, value_name = "NAME", value_parser = parse_name)]
         name: Option<Name>,
+        #[command(flatten)]
+        disk: DiskArgs,
     },
     /// Audit the run until it closes. May be stopped and started again at any time.
     Watch {
@@ -59,6 +61,8 @@ enum VerifierCommand {
         gossip: GossipArgs,
         #[command(flatten)]
         web: WebArgs,
+        #[command(flatten)]
+        disk: DiskArgs,
         /// Give way to everything else on this machine. Not on one that is never idle: its audits would come too late.
         #[arg(long)]
         nice: bool,
@@ -76,6 +80,8 @@ enum VerifierCommand {
         gossip: GossipArgs,
         #[command(flatten)]
         web: WebArgs,
+        #[command(flatten)]
+        disk: DiskArgs,
     },
     /// Re-execute one piece of evidence.
     ///
@@ -150,6 +156,14 @@ fn gossip_address(text: &str) -> Result<String, String> {
     muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }
 
+/// What to take of the disk.
+#[derive(Args, Clone, Copy)]
+struct DiskArgs {
+    /// Most disk to use, in GiB, like 10 or 0.5. The program stops before it would take more.
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
+    max_disk: Option<u64>,
+}
+
 /// How to compute, leaves included.
 #[derive(Args, Clone, Copy)]
 struct Leaves {
@@ -207,8 +221,9 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
 
 fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
     match command {
-        VerifierCommand::Enroll { invitation, data_dir, name } => block_on(async {
-            let enrolled = enroll::enroll(&invitation, &name.unwrap_or_default(), data_dir).await?;
+        VerifierCommand::Enroll { invitation, data_dir, name, disk } => block_on(async {
+            let name = name.unwrap_or_default();
+            let enrolled = enroll::enroll(&invitation, &name, data_dir, disk.max_disk).await?;
             say(&format!(
                 "enrolled as verifier {:#}; audits begin with round {}",
                 enrolled.member, enrolled.first_round
@@ -216,16 +231,23 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        VerifierCommand::Watch { directory, leaves, gossip, web, nice } => {
+        VerifierCommand::Watch { directory, leaves, gossip, web, disk, nice } => {
             if nice {
                 process::give_way();
             }
             let (machine, gossip) = (leaves.machine(), gossip.settings());
-            let web = web.web;
-            block_on(watched(watch::WatchOptions { directory, machine, gossip, web, conduct }))
+            let (web, max_disk) = (web.web, disk.max_disk);
+            block_on(watched(watch::WatchOptions { directory, machine, gossip, web, max_disk, conduct }))
         }
-        VerifierCommand::Observe { target, data_dir, machine, gossip, web } => block_on(async {
-            match observe::observe(&target, data_dir, machine.threads, gossip.settings(), web.web).await? {
+        VerifierCommand::Observe { target, data_dir, machine, gossip, web, disk } => block_on(async {
+            let options = observe::ObserveOptions {
+                directory: data_dir,
+                threads: machine.threads,
+                gossip: gossip.settings(),
+                web: web.web,
+                max_disk: disk.max_disk,
+            };
+            match observe::observe(&target, options).await? {
                 observe::ObservationEnd::Closed => Ok(0),
                 observe::ObservationEnd::Interrupted => Ok(Exit::Interrupted.code()),
             }

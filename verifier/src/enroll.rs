@@ -42,11 +42,17 @@ pub struct Enrolled {
     pub first_round: Round,
 }
 
-/// Enrols this machine as a verifier that calls itself `name`; does nothing when it is one already.
+/// Enrols this machine as a verifier that calls itself `name`, where the run takes at most `max_disk` bytes of the disk; does
+/// nothing when it is one already.
 ///
 /// # Errors
 /// [`Failure`].
-pub async fn enroll(invitation: &str, name: &Name, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
+pub async fn enroll(
+    invitation: &str,
+    name: &Name,
+    directory: Option<PathBuf>,
+    max_disk: Option<u64>,
+) -> Result<Enrolled, Failure> {
     let ticket = muster_replica::invitation(invitation)?;
     let invited = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
     let invited =
@@ -58,7 +64,7 @@ pub async fn enroll(invitation: &str, name: &Name, directory: Option<PathBuf>) -
         )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
-    let session = VerifierSession::open(&directory, Target::of(&ticket)).await?;
+    let session = VerifierSession::open(&directory, Target::of(&ticket), max_disk).await?;
     // STAND-5: members invite nodes only; the steward would refuse, after the text was fetched.
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
@@ -259,23 +265,44 @@ mod tests {
         assert_eq!(spared.first_round, Round(70));
     }
 
+    /// Why nobody enrols for this run, where nobody is there to ask: the refusal comes first.
+    async fn refusal(manifest: &Manifest, max_disk: Option<u64>) -> String {
+        manifest.check().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        Home::open(directory.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
+        let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
+        let ticket = Ticket { run, steward, addresses, pass: None };
+        let folder = Some(directory.path().to_owned());
+        let refused = enroll(&ticket.to_line(), &Name::default(), folder, max_disk).await;
+        let Err(Failure { exit: Exit::Environment, message: why }) = refused.map(|_| ()) else {
+            panic!("it took a seat")
+        };
+        assert!(!directory.path().join(COINS).exists() && !directory.path().join("data").exists());
+        why
+    }
+
     #[tokio::test]
     async fn a_machine_without_the_memory_takes_no_seat() {
         if available().is_none() {
             return;
         }
-        let (directory, mut manifest) = (tempfile::tempdir().unwrap(), large());
+        let mut manifest = large();
         (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 13, 8, 1 << 15);
-        manifest.check().unwrap();
-        Home::open(directory.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
-        // Nobody is there to ask: the refusal comes first.
-        let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
-        let ticket = Ticket { run, steward, addresses, pass: None };
-        let refused = enroll(&ticket.to_line(), &Name::default(), Some(directory.path().to_owned())).await;
-        let Err(Failure { exit: Exit::Environment, message: why }) = refused.map(|_| ()) else {
-            panic!("it took a seat")
-        };
+        let why = refusal(&manifest, None).await;
         assert!(why.contains("GiB of memory") && why.contains("model.*"), "{why}");
-        assert!(!directory.path().join(COINS).exists() && !directory.path().join("data").exists());
+    }
+
+    #[tokio::test]
+    async fn limit_3_a_machine_without_the_disk_fetches_nothing_and_takes_no_seat() {
+        let mut manifest = large();
+        // The earlier states alone take terabytes of the disk, and none of the memory.
+        (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 8, 4, 1 << 10);
+        let why = refusal(&manifest, None).await;
+        assert!(
+            why.contains("GiB by retention.states") && why.contains("are free there; make room"),
+            "{why}"
+        );
+        let why = refusal(&manifest, Some(1 << 30)).await;
+        assert!(why.contains("GiB by retention.states") && why.contains("--max-disk allows 1;"), "{why}");
     }
 }

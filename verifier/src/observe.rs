@@ -28,20 +28,29 @@ pub enum ObservationEnd {
     Interrupted,
 }
 
+/// How to observe.
+pub struct ObserveOptions {
+    /// Where text and journal live; a folder named after the run if absent.
+    pub directory: Option<PathBuf>,
+    /// Compute threads.
+    pub threads: usize,
+    /// Where to gossip; none to go without.
+    pub gossip: Option<Settings>,
+    /// Where to show the run to browsers; none for nowhere.
+    pub web: Option<String>,
+    /// Largest disk use, in bytes.
+    pub max_disk: Option<u64>,
+}
+
 /// Follows until the run closes or somebody presses Ctrl-C, with a key that is no member's.
 ///
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule or seals a state that does not follow.
-pub async fn observe(
-    target: &str,
-    directory: Option<PathBuf>,
-    threads: usize,
-    gossip: Option<Settings>,
-    web: Option<String>,
-) -> Result<ObservationEnd, Failure> {
+pub async fn observe(target: &str, options: ObserveOptions) -> Result<ObservationEnd, Failure> {
+    let ObserveOptions { directory, threads, gossip, web, max_disk } = options;
     let target = Target::parse(target).map_err(|misuse| Failure::usage(misuse.to_string()))?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
-    let session = VerifierSession::open(&directory, target).await?;
+    let session = VerifierSession::open(&directory, target, max_disk).await?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let mut follower = session.follower(journal.clone(), threads, gossip).await?;
     let _pages = session.show(web.as_deref(), &journal, &mut follower).await?;

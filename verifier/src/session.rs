@@ -14,7 +14,8 @@ use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
 use muster_replica::{
-    Contact, Follower, HeldState, Peers, Replica, fetch_dataset, fetch_manifest, measure_held_out, memory,
+    Allowance, Contact, Follower, HeldState, Peers, Replica, disk, fetch_dataset, fetch_manifest,
+    measure_held_out, memory,
 };
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
@@ -90,14 +91,17 @@ pub struct VerifierSession {
     pub manifest: Arc<Manifest>,
     /// The text, and what else the manifest commits to.
     pub dataset: Arc<Dataset>,
+    /// What it may take of the disk.
+    pub allowance: Allowance,
 }
 
 impl VerifierSession {
-    /// Opens the directory and brings in what it lacks: an identity, the manifest, the text.
+    /// Opens the directory and brings in what it lacks: an identity, the manifest, the text. It may take `most` bytes of the
+    /// disk; `None` for as many as are free.
     ///
     /// # Errors
-    /// [`Failure`], also for a run that this machine has no memory to follow.
-    pub async fn open(directory: &Path, target: Target) -> Result<Self, Failure> {
+    /// [`Failure`], also for a run that this machine has no memory to follow, or no disk.
+    pub async fn open(directory: &Path, target: Target, most: Option<u64>) -> Result<Self, Failure> {
         let home = Home::open(directory)?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(target.run, identity.clone());
@@ -115,12 +119,14 @@ impl VerifierSession {
         };
         // Before the text is fetched, and before a seat is asked for.
         memory::check(memory::following(&manifest, 1)).map_err(Failure::arithmetic)?;
+        let allowance = Allowance::new(directory, most);
+        allowance.check_run(&disk::following(&manifest)).map_err(Failure::arithmetic)?;
         let bar = bytes_bar("the run's files", manifest.data.all_bytes());
         let mut progress = |done| bar.set_position(done);
         let folder = home.path().join("data");
         let dataset = fetch_dataset(&peers, &target.steward, &manifest.data, &folder, &mut progress).await?;
         bar.finish_and_clear();
-        Ok(Self { home, identity, target, endpoint, peers, manifest, dataset })
+        Ok(Self { home, identity, target, endpoint, peers, manifest, dataset, allowance })
     }
 
     /// A follower that goes on where the directory stopped, and gossips if it can.
@@ -148,6 +154,7 @@ impl VerifierSession {
         let mut follower =
             Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
         follower.keep_proofs(self.home.clone())?;
+        follower.keep_within(self.allowance.clone(), disk::growth_of_follower(&self.manifest));
         if let Some(settings) = gossip
             && let Err(error) = follower.join_swarm(&self.identity, settings)
         {

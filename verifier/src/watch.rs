@@ -45,6 +45,8 @@ pub struct WatchOptions {
     pub gossip: Option<Settings>,
     /// Where to show the run to browsers; none for nowhere.
     pub web: Option<String>,
+    /// Largest disk use, in bytes.
+    pub max_disk: Option<u64>,
     /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
 }
@@ -61,7 +63,7 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
             "{path} does not exist: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         )));
     }
-    let session = VerifierSession::open(directory, target(&options)?).await?;
+    let session = VerifierSession::open(directory, target(&options)?, options.max_disk).await?;
     let coins = enroll::coins(&session.home)?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let (manifest, machine) = (session.manifest.clone(), options.machine);

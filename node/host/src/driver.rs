@@ -466,7 +466,7 @@ impl StewardDriver {
             let mut replica = lock(&self.court.replica);
             // The machine was told which states are kept: without this one, what follows would be of another
             // state.
-            if !replica.rewind(&rewind.state, round) {
+            if !replica.rewind(&rewind.state, round)? {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }
             replica.held_state().clone()

@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex};
 use muster_core::ids::{Round, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
+use muster_core::manifest::Manifest;
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
@@ -46,7 +47,8 @@ use muster_net::serve::serve;
 use muster_net::shares::Turns;
 use muster_organise::prospect::warnings;
 use muster_replica::exit::{Failure, Outcome};
-use muster_replica::{Offers, Peers, Replica, Results};
+use muster_replica::memory::shown;
+use muster_replica::{Allowance, Offers, Peers, Replica, Results, disk};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
@@ -97,7 +99,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let report = Reporter::open(&options.folder, options.progress)?;
-    warnings(&recovered.manifest).iter().for_each(|warning| report.line(&format!("warning: {warning}")));
+    let care = warnings(&recovered.manifest).into_iter().chain(short_disk(&recovered.manifest, &options));
+    care.for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
         Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),
@@ -144,6 +147,22 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     drop(stop);
     servers.shutdown().await;
     ending
+}
+
+/// What is missing of the disk that the run will take, in words. A steward hosts all the same: everybody waits for it, and it
+/// stops before anything is lost.
+fn short_disk(manifest: &Manifest, options: &HostOptions) -> Option<String> {
+    let archived = if options.keep_aggregates { manifest.training.rounds } else { 0 };
+    let need = disk::hosting(manifest, archived);
+    let (more, free) = Allowance::new(&options.folder, None).lacking(&need)?;
+    Some(format!(
+        "{}: until its last round the run takes about {} more of disk ({}), {} are free there; make room in time: on a full disk the \
+         steward stops, and everybody waits",
+        options.folder.display(),
+        shown(more),
+        need.because(),
+        shown(free)
+    ))
 }
 
 /// What the run's folder has beside what was recovered.

@@ -12,6 +12,7 @@ use muster_core::messages::record::{Ban, Body};
 use muster_core::sign::Identity;
 use muster_organise::DATA;
 use muster_organise::invite::read_manifest;
+use muster_replica::disk::STEWARD_STATE_ROUNDS;
 use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{HeldState, Replica, memory};
 use muster_store::dataset::Dataset;
@@ -25,8 +26,6 @@ use super::second::Second;
 
 /// Records read from the journal at a time.
 const BATCH: usize = 256;
-/// Rounds between two states on disk.
-const STATE_ROUNDS: u32 = 16;
 
 /// A run's folder, held by this process, with everything rebuilt that follows from it.
 pub(super) struct Recovered {
@@ -223,7 +222,7 @@ impl Recovery<'_> {
     }
 }
 
-/// After a round: keeps a state for others where it is one that they may fetch; writes one down every [`STATE_ROUNDS`] rounds,
+/// After a round: keeps a state for others where it is one that they may fetch; writes one down every [`STEWARD_STATE_ROUNDS`] rounds,
 /// and drops what no restart needs any more. Aggregates stay if the archive is to have all of them.
 ///
 /// # Errors
@@ -233,7 +232,7 @@ pub(super) fn write_down(court: &Court) -> Outcome<()> {
     court.offers.keep()?;
     let (round, HeldState { state, rows, roots }) = {
         let replica = lock(&court.replica);
-        if replica.is_torn() || !replica.round().0.is_multiple_of(STATE_ROUNDS) {
+        if replica.is_torn() || !replica.round().0.is_multiple_of(STEWARD_STATE_ROUNDS) {
             return Ok(());
         }
         (replica.round(), replica.held_state().clone())

@@ -15,7 +15,7 @@ use muster_core::messages::enrol::Ticket;
 use muster_net::capacity::Capacity;
 use muster_organise::ticket;
 use muster_replica::exit::Outcome;
-use muster_replica::memory;
+use muster_replica::{disk, memory};
 
 use self::clock::Watch;
 use self::finding::Finding;
@@ -77,7 +77,8 @@ pub async fn doctor(options: &DoctorOptions) -> Outcome<Examination> {
     findings.push(resources::descriptors(Capacity::of_process()));
     // The text of settings alone is made up.
     let settings = matches!(&options.run, ExaminedRun::At(path) if !path.is_dir());
-    findings.push(resources::space(&options.data_dir, known.as_ref().filter(|_| !settings)));
+    let disk = known.as_ref().filter(|_| !settings).map(|manifest| disk(options, manifest)).transpose()?;
+    findings.push(resources::space(&options.data_dir, disk));
     let any = ["0.0.0.0:0".to_owned()];
     for wanted in if options.listen.is_empty() { &any[..] } else { &options.listen } {
         findings.push(network::port(wanted).await);
@@ -92,9 +93,8 @@ pub async fn doctor(options: &DoctorOptions) -> Outcome<Examination> {
 /// What the run takes: as its steward in the folder of a run, elsewhere as a node.
 fn memory(options: &DoctorOptions, known: Option<&Manifest>, default: &Manifest) -> Outcome<Finding> {
     let machine = &options.machine;
-    if let (ExaminedRun::At(path), Some(manifest)) = (&options.run, known)
-        && path.is_dir()
-        && ticket(path)?.is_none()
+    if let Some(manifest) = known
+        && is_hosted(options)?
     {
         let need = memory::hosting(manifest, machine.threads);
         return Ok(resources::room(need, "the steward of this run"));
@@ -106,6 +106,21 @@ fn memory(options: &DoctorOptions, known: Option<&Manifest>, default: &Manifest)
             resources::room(need, "a node of the default settings")
         }
     })
+}
+
+/// What the run takes of the disk, and as whose.
+fn disk(options: &DoctorOptions, manifest: &Manifest) -> Outcome<(disk::Need, &'static str)> {
+    Ok(if is_hosted(options)? {
+        (disk::hosting(manifest, 0), "the steward of this run")
+    } else {
+        (disk::contributing(manifest), "a node of this run")
+    })
+}
+
+/// Whether the run is named by the folder of its steward.
+fn is_hosted(options: &DoctorOptions) -> Outcome<bool> {
+    let ExaminedRun::At(path) = &options.run else { return Ok(false) };
+    Ok(path.is_dir() && ticket(path)?.is_none())
 }
 
 impl Examination {

@@ -178,6 +178,7 @@ impl Session {
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.hold_row_of(identity.id());
         follower.keep_proofs(Home::clone(&home))?;
+        disk::keep_within(&options, &mut follower);
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);

@@ -30,7 +30,7 @@ use muster_organise::pack::{PackOptions, pack};
 use muster_organise::prospect::{prospect, warnings};
 use muster_organise::{organiser_key, size};
 use muster_replica::exit::{Exit, Failure, Outcome};
-use muster_replica::{invitation as read_invitation, is_invitation, memory, process};
+use muster_replica::{disk, invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
 use muster_view::serve::serve as serve_pages;
@@ -311,6 +311,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     }
     let memory = memory::contributing(&created.manifest, &Machine::new(1, None)).bytes();
     say(&format!("a node takes at least {} of memory on one thread", memory::shown(memory)))?;
+    say_disk(&created.manifest)?;
     let admission = &created.manifest.admission;
     if admission.probation > 0 {
         let nodes = admission.start_nodes;
@@ -328,6 +329,26 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     }
     say(&format!("next: muster host {}", out.display()))?;
     Ok(Exit::Good)
+}
+
+/// What a run takes of the disks of those who take part, until its last round.
+fn say_disk(manifest: &Manifest) -> Outcome<()> {
+    let steward = disk::hosting(manifest, 0);
+    let [node, verifier] = [disk::contributing(manifest), disk::following(manifest)].map(|need| need.bytes());
+    say(&format!(
+        "a node takes about {} of disk, a verifier or an observer {}, the steward {} ({})",
+        memory::shown(node),
+        memory::shown(verifier),
+        memory::shown(steward.bytes()),
+        steward.because()
+    ))?;
+    let (longest, admission) = (disk::longest_ledger(manifest), &manifest.admission);
+    say(&format!(
+        "that counts the ledger of {}; if all {} places are taken, it takes up to {}",
+        counted(admission.start_nodes, "node"),
+        admission.most_members,
+        memory::shown(longest)
+    ))
 }
 
 fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {

@@ -12,6 +12,7 @@ use muster_organise::config::preset::Preset;
 use muster_organise::invite::parse_span;
 use muster_organise::pack::ROUTE_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
+use muster_replica::parse_gibibytes;
 
 use super::options::{
     ComputeArguments, GossipArguments, HomeArguments, LeafArguments, OrganiserArguments, ShowArguments,
@@ -441,16 +442,9 @@ pub(super) struct JoinArguments {
     #[command(flatten)]
     pub(super) leaves: LeafArguments,
     /// Most disk to use, in GiB, like 10 or 0.5. The member stops before it would take more.
-    #[arg(long, value_name = "G", value_parser = gibibytes)]
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
     pub(super) max_disk: Option<u64>,
     /// Run at low priority.
     #[arg(long)]
     pub(super) nice: bool,
-}
-
-/// Bytes.
-fn gibibytes(text: &str) -> Result<u64, String> {
-    let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0);
-    // A size beyond all disks stands for the largest.
-    size.map(|size| (size * f64::from(1 << 30)) as u64).ok_or_else(|| "expected a number above 0".into())
 }

@@ -115,6 +115,7 @@ impl From<FollowError> for Failure {
         match error {
             FollowError::Steward(error) => error.into(),
             FollowError::Store(error) => error.into(),
+            FollowError::Room(why) => Self::environment(why),
             FollowError::Misconduct(..)
             | FollowError::Convicted { .. }
             | FollowError::Diverged { .. }

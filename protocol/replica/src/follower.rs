@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use muster_core::codec::encode;
+use muster_core::error::Misuse;
 use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::{Event, Ledger, RoundView, Stage};
 use muster_core::lock::lock;
@@ -28,6 +30,8 @@ pub use self::error::FollowError;
 use self::prefetches::Prefetches;
 use self::proofs::Shown;
 use self::row_holders::RowHolders;
+use crate::allowance::Allowance;
+use crate::disk;
 use crate::gossip::Gossiping;
 use crate::hearsay::Misbehaviour;
 use crate::peers::{Contact, PeerError, Peers, contact};
@@ -55,6 +59,8 @@ pub struct Follower {
     /// The node whose row the replica keeps; none where it keeps all of them.
     owner: Option<MemberId>,
     journal: Option<Arc<Journal>>,
+    /// What the disk may take, and what is written between two looks beside records.
+    allowance: Option<(Allowance, u64)>,
     proofs: Option<Home>,
     shown: Vec<Shown>,
     board: u64,
@@ -92,6 +98,7 @@ impl Follower {
             results,
             owner: None,
             journal: None,
+            allowance: None,
             proofs: None,
             shown: Vec::new(),
             board: 0,
@@ -132,6 +139,22 @@ impl Follower {
         };
         let holding = self.ledger.member(&owner).and_then(|member| member.holding);
         lock(&self.replica).keep(Keeps::Path(holding.map(|holding| holding.row)));
+    }
+
+    /// LIMIT-3: ends before it would write records beyond an allowance, where `growth` bytes of others may come as well.
+    pub fn keep_within(&mut self, allowance: Allowance, growth: u64) {
+        self.allowance = allowance.most().map(|_| (allowance, growth));
+    }
+
+    /// LIMIT-3: whether the records of an answer may be written, also while it catches up: a ledger that is made beforehand
+    /// comes as fast as the line carries it.
+    fn check_room(&self, records: &[Signed<Record>]) -> Result<(), Misuse> {
+        let Some((allowance, growth)) = self.allowance.as_ref().filter(|_| !records.is_empty()) else {
+            return Ok(());
+        };
+        let bytes: u64 = records.iter().map(|record| encode(record).len() as u64).sum();
+        let records = bytes.saturating_mul(disk::PAGES);
+        allowance.check(growth.saturating_add(records)).map(drop)
     }
 
     /// Joins the run's swarm, beginning with the peers met the last time and those that the steward's contact names.
@@ -212,6 +235,7 @@ impl Follower {
     pub async fn step(&mut self) -> Result<Vec<Event>, FollowError> {
         let news = self.poll().await?;
         let mut events = Vec::new();
+        self.check_room(&news.records).map_err(|Misuse(why)| FollowError::Room(why))?;
         for (signed, record) in news.records.iter().zip(self.take_all(&news.records)?) {
             self.weigh_shown()?;
             self.spread(signed, &record, news.newest)?;

@@ -5,12 +5,14 @@
 //! [`Gossiping`] spreads what was sealed and hears what contradicts it. [`archive`] reads a finished run and replays it to
 //! the last bit.
 
+mod allowance;
 pub mod archive;
 pub mod backend;
 mod bootstrap;
 mod contributions;
 mod crew;
 mod dialling;
+pub mod disk;
 mod evidence;
 pub mod exit;
 mod follower;
@@ -31,6 +33,7 @@ mod stopwatch;
 mod values;
 mod witness;
 
+pub use allowance::{Allowance, parse_gibibytes};
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger};
 pub use contributions::{HeldBlocks, Unavailable, WantedContribution};
 pub use crew::{Crew, leaf_windows};

@@ -43,25 +43,28 @@ impl Need {
         self.parts().iter().fold(0, |all, (bytes, _)| all.saturating_add(*bytes))
     }
 
-    /// Each with its settings, the largest first.
+    /// Each with its settings.
     fn parts(&self) -> [(u64, &'static str); 5] {
-        let mut parts = [
+        [
             (self.model, "model.*"),
             (self.states, "retention.states"),
             (self.contributions, "retention.contributions"),
             (self.text, "the run's text"),
             (self.leaves, "training.leaf_windows, model.sequence and training.recompute"),
-        ];
-        parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        parts
+        ]
     }
 
     /// The settings that most of it follows from: the largest parts, down to a tenth of the whole.
     pub fn because(&self) -> String {
-        let tenth = self.bytes() / 10;
-        let large = self.parts().into_iter().filter(|(bytes, _)| *bytes > tenth);
-        large.map(|(bytes, of)| format!("{} by {of}", shown(bytes))).collect::<Vec<_>>().join(", ")
+        largest(&self.parts(), self.bytes())
     }
+}
+
+/// The largest of these parts of a whole, down to a tenth of it, each with what it follows from.
+pub fn largest(parts: &[(u64, &'static str)], whole: u64) -> String {
+    let mut large: Vec<_> = parts.iter().filter(|(bytes, _)| *bytes > whole / 10).collect();
+    large.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    large.iter().map(|(bytes, of)| format!("{} by {of}", shown(*bytes))).collect::<Vec<_>>().join(", ")
 }
 
 /// What following a run with all its rows takes: the state with its moments, earlier states as far as they are in memory,
@@ -183,6 +186,16 @@ pub fn within(need: Need, available: Option<u64>) -> Result<(), Misuse> {
     }
 }
 
+/// Whether a machine with `available` bytes left can keep one more earlier state of `bytes`, beside `kept` bytes of them. Where
+/// it does not tell, as much is kept as is in memory anyway where the disk is not asked.
+pub fn holds(bytes: u64, kept: u64, available: Option<u64>) -> bool {
+    match available {
+        // So much more is taken in a round whatever is kept.
+        Some(available) => bytes.saturating_add(PAST_BYTES) <= available,
+        None => bytes.saturating_add(kept) <= PAST_BYTES,
+    }
+}
+
 /// Bytes in units that people read.
 pub fn shown(bytes: u64) -> String {
     let (gibibyte, mebibyte) = (f64::from(1 << 30), f64::from(1 << 20));
@@ -232,6 +245,13 @@ mod tests {
             assert_eq!(large.bytes() - small.bytes(), (2 << 30) + (2 << 30) / 64);
             assert_eq!(large.beside_text().bytes(), small.beside_text().bytes());
         }
+    }
+
+    #[test]
+    fn limit_4_an_earlier_state_is_held_while_there_is_room_for_it() {
+        assert!(holds(1 << 30, u64::MAX, Some((1 << 30) + PAST_BYTES)));
+        assert!(!holds(1 << 30, 0, Some((1 << 30) + PAST_BYTES - 1)));
+        assert!(holds(PAST_BYTES, 0, None) && !holds(PAST_BYTES, 1, None));
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Replica {
     past_files: Option<(RowFiles, u64)>,
     /// Whether the disk did not take the last earlier state, which is said once.
     past_refused: bool,
+    /// Bytes that the memory has left, where that is known.
+    available: fn() -> Option<u64>,
     round: Round,
     /// Whether a step of the state failed half-way.
     torn: bool,
@@ -112,6 +114,7 @@ impl Replica {
             row_files: None,
             past_files: None,
             past_refused: false,
+            available: memory::available,
             round,
             torn: false,
             snapshot,
@@ -138,6 +141,12 @@ impl Replica {
     #[must_use]
     pub fn with_past_files(self, files: RowFiles, beyond: u64) -> Self {
         Self { past_files: Some((files, beyond)), ..self }
+    }
+
+    /// The same on a machine whose memory has as much left as this says: for tests.
+    #[must_use]
+    pub fn with_memory(self, available: fn() -> Option<u64>) -> Self {
+        Self { available, ..self }
     }
 
     /// The manifest.
@@ -259,7 +268,8 @@ impl Replica {
     /// the other.
     ///
     /// # Errors
-    /// As [`HeldState::advance`].
+    /// As [`HeldState::advance`]; [`StoreError`] where neither the disk nor the memory takes the state before. The state is the
+    /// next one then.
     pub fn apply<U: Borrow<Update>>(
         &mut self,
         updates: impl IntoIterator<Item = Result<U, StoreError>>,
@@ -279,7 +289,7 @@ impl Replica {
         }
         // Dropped before the new one is made, so that `retention.states` earlier ones are kept and no more.
         let oldest = self.make_room();
-        self.renew(oldest);
+        self.renew(oldest)?;
         Ok(self.held.roots.clone())
     }
 
@@ -293,18 +303,19 @@ impl Replica {
     }
 
     /// Keeps the snapshot, and makes one of the state as it is now, in memory that is not needed any more.
-    fn renew(&mut self, mut spare: Option<State>) {
+    ///
+    /// # Errors
+    /// [`StoreError`] where neither the disk nor the memory takes the state before.
+    fn renew(&mut self, mut spare: Option<State>) -> Result<(), StoreError> {
         let before = self.snapshot.clone();
         let all = memory::past(&self.manifest, before.bytes() as u64);
         let files = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond);
-        let stored = files.map(|(files, _)| before.stored(files, &self.snapshot_roots));
-        // An earlier state that the disk does not take stays in memory: audits may ask for it.
-        let refused = stored.as_ref().and_then(|stored| stored.as_ref().err());
-        if let Some(error) = refused.filter(|_| !self.past_refused) {
-            tracing::warn!("earlier states stay in memory until the disk takes them: {error}");
-        }
-        self.past_refused = refused.is_some();
-        match stored.and_then(Result::ok) {
+        let stored = files.map(|(files, _)| before.stored(files, &self.snapshot_roots)).transpose();
+        self.past_refused = match &stored {
+            Ok(_) => false,
+            Err(error) => self.holds_instead(&before, error)?,
+        };
+        match stored.ok().flatten() {
             Some(stored) => {
                 self.history.push_back(stored);
                 drop(before);
@@ -315,19 +326,44 @@ impl Replica {
         }
         self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), spare);
         self.snapshot_roots = self.held.roots.clone();
+        Ok(())
+    }
+
+    /// LIMIT-4: an earlier state that the disk does not take stays in memory while that has room for it: audits may ask for it.
+    /// Always true.
+    ///
+    /// # Errors
+    /// What the disk reports, where the memory has no room either.
+    fn holds_instead(&self, before: &KeptState, error: &StoreError) -> Result<bool, StoreError> {
+        let kept = self.history.iter().map(|kept| kept.bytes() as u64).sum();
+        let (bytes, left) = (before.bytes() as u64, (self.available)());
+        if !memory::holds(bytes, kept, left) {
+            let left = left.map(|left| format!(" ({} left)", memory::shown(left))).unwrap_or_default();
+            return Err(error.clone().and(format!(
+                "the memory{left} has no room for another earlier state of {} (retention.states)",
+                memory::shown(bytes)
+            )));
+        }
+        if !self.past_refused {
+            tracing::warn!("earlier states stay in memory until the disk takes them: {error}");
+        }
+        Ok(true)
     }
 
     /// STATE-6: goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
     /// audits.
-    pub fn rewind(&mut self, sealed: &StateRoots, round: Round) -> bool {
+    ///
+    /// # Errors
+    /// [`StoreError`] where neither the disk nor the memory takes the state before.
+    pub fn rewind(&mut self, sealed: &StateRoots, round: Round) -> Result<bool, StoreError> {
         let root = sealed.root();
         // Without its moments a state cannot be trained on.
         let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
-        let Some(held) = kept.and_then(|kept| kept.held(sealed.clone())) else { return false };
+        let Some(held) = kept.and_then(|kept| kept.held(sealed.clone())) else { return Ok(false) };
         self.held = held;
         (self.round, self.torn) = (round, false);
-        self.renew(None);
-        true
+        self.renew(None)?;
+        Ok(true)
     }
 
     /// The state is before this round: those between were abandoned.
@@ -336,12 +372,15 @@ impl Replica {
     }
 
     /// Replaces the state by one that was fetched. The caller has checked its roots.
-    pub fn replace(&mut self, held: HeldState, round: Round) {
+    ///
+    /// # Errors
+    /// [`StoreError`] where neither the disk nor the memory takes the state before.
+    pub fn replace(&mut self, held: HeldState, round: Round) -> Result<(), StoreError> {
         self.held = held;
         (self.round, self.torn) = (round, false);
         // Earlier states stay: this member may still be audited on them.
         let oldest = self.make_room();
-        self.renew(oldest);
+        self.renew(oldest)
     }
 
     /// Mean loss on the held-out text, in nats per token: of the windows that belong to a row that it holds. None without

@@ -121,7 +121,7 @@ fn a_state_from_before_a_rewind_is_not_offered() {
     let back = Member::new("back");
     back.train(1);
     let held = back.replica.lock().unwrap().held_state().clone();
-    member.replica.lock().unwrap().replace(held, Round(4));
+    member.replica.lock().unwrap().replace(held, Round(4)).unwrap();
     assert_eq!(member.offers.newest(), None);
     member.offers.keep_now().unwrap();
     assert_eq!(member.offers.newest().unwrap().round, Round(4));

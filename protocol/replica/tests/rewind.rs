@@ -53,7 +53,7 @@ fn limit() -> Rollback {
 #[test]
 fn state_6_a_replica_goes_back_to_its_own_copy_moments_included() {
     let (mut replica, roots) = trained("back", limit());
-    assert!(replica.rewind(&roots[1], Round(4)));
+    assert!(replica.rewind(&roots[1], Round(4)).unwrap());
     assert_eq!((replica.state().roots(), replica.round()), (roots[1].clone(), Round(4)));
     assert_eq!(replica.state().step(), roots[1].step(), "the step goes back, too");
     assert!(replica.state_at(&roots[2].root()).is_some(), "later states stay for audits");
@@ -62,10 +62,10 @@ fn state_6_a_replica_goes_back_to_its_own_copy_moments_included() {
 #[test]
 fn state_6_it_goes_back_to_nothing_that_it_has_not_kept_whole() {
     let (mut replica, roots) = trained("forgotten", limit());
-    assert!(!replica.rewind(&roots[0], Round(4)), "two states before the newest are kept");
+    assert!(!replica.rewind(&roots[0], Round(4)).unwrap(), "two states before the newest are kept");
     assert_eq!(replica.state().roots(), roots[3]);
     let (mut replica, roots) = trained("never", Rollback::never());
-    assert!(!replica.rewind(&roots[2], Round(4)), "nothing goes back in this run");
+    assert!(!replica.rewind(&roots[2], Round(4)).unwrap(), "nothing goes back in this run");
     assert!(replica.state_at(&roots[2].root()).is_some_and(|kept| !kept.has_moments()));
     assert_eq!((replica.state().roots(), replica.round()), (roots[3].clone(), Round(3)));
 }

@@ -103,7 +103,7 @@ fn rows_on_the_disk_have_the_bits_of_rows_in_memory() {
         // Four states are kept; a file goes with the last of them that has its row.
         assert!(folder.row_files() <= 4 * usize::from(ROWS), "{}", folder.row_files());
         for replica in [&mut memory, &mut disk] {
-            assert!(replica.rewind(&all[5], Round(7)) && replica.roots() == &all[5]);
+            assert!(replica.rewind(&all[5], Round(7)).unwrap() && replica.roots() == &all[5]);
         }
         let (round, steps) = (7, shards(7, ROWS));
         let whole = || Ok::<_, StoreError>(update(&layout, round, &steps));
@@ -154,7 +154,7 @@ fn earlier_states_on_the_disk_have_the_bits_of_those_in_memory() {
         let most = (if rewinds { 2 } else { 1 }) * 3 * 2 * (usize::from(ROWS) + 1) + 2 * usize::from(ROWS);
         assert!(folder.row_files() <= most, "{}", folder.row_files());
         for replica in &mut replicas {
-            assert_eq!(replica.rewind(&all[5], Round(7)), rewinds);
+            assert_eq!(replica.rewind(&all[5], Round(7)).unwrap(), rewinds);
             assert!(!rewinds || replica.roots() == &all[5]);
         }
         let last = update(&layout, 7, &shards(7, ROWS));
@@ -182,7 +182,7 @@ fn what_a_replica_had_before_a_fetch_stays_for_audits() {
     for row in [1, 2] {
         let state = ahead.held_state().select(&path(row), true).unwrap();
         let held = HeldState { state, rows: Default::default(), roots: ahead.roots().clone() };
-        replica.replace(held, Round(2));
+        replica.replace(held, Round(2)).unwrap();
         assert!(replica.state_at(&first).is_some(), "the state before");
         let newest = replica.state_at(&ahead.roots().root()).unwrap();
         assert!(newest.shards(&path(row)).is_some(), "the shards that were fetched last");
@@ -261,4 +261,27 @@ fn a_row_that_the_disk_has_changed_is_not_computed_on() {
     let offers = Offers::new(home, replica).unwrap();
     offers.keep_now().unwrap();
     assert_eq!(offers.newest(), None);
+}
+
+#[test]
+fn limit_4_where_neither_disk_nor_memory_takes_an_earlier_state_the_reason_is_said() {
+    let folder = Folder::new("full");
+    let (manifest, dataset) = manifest(&folder.0, 0);
+    let home = Home::open(&folder.0.join("home")).unwrap();
+    let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
+    let files = home.row_files().unwrap();
+    let on_disk = || genesis().with_past_files(files.clone(), 0);
+    // A disk that takes nothing.
+    fs::remove_dir(folder.0.join("home/rows")).unwrap();
+    let update = update(genesis().layout(), 0, &shards(0, ROWS));
+    let mut roomy = on_disk().with_memory(|| Some(1 << 40));
+    let before = roomy.roots().root();
+    let after = roomy.apply([Ok(&update)], None).unwrap();
+    assert!(roomy.state_at(&before).unwrap().near().is_some(), "it stays in memory");
+    let mut cramped = on_disk().with_memory(|| Some(1 << 20));
+    let why = cramped.apply([Ok(&update)], None).unwrap_err().to_string();
+    assert!(why.contains(".row: ") && why.contains("and the memory (1 MiB left) has no room"), "{why}");
+    assert!(why.contains("retention.states") && !cramped.is_torn(), "{why}");
+    // Nothing is lost: the state is the next one, and may be written down.
+    assert_eq!(cramped.held_state().found_roots(), after);
 }

@@ -79,6 +79,12 @@ impl StoreError {
         Self { advice: advice.into(), ..self }
     }
 
+    /// The same failure with another cause beside the first.
+    #[must_use]
+    pub fn and(self, cause: impl std::fmt::Display) -> Self {
+        Self { cause: format!("{}, and {cause}", self.cause), ..self }
+    }
+
     /// What kind of thing went wrong.
     pub fn kind(&self) -> Kind {
         self.kind

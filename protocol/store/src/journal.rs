@@ -1,5 +1,7 @@
 //! What must never be said twice in two ways: the ledger, this member's votes, and its notes.
 
+mod image;
+
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -16,22 +18,21 @@ use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
 use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
-    WriteTransaction,
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
 };
 
+use self::image::Image;
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, seal, unseal};
 use crate::home::Home;
 use crate::regular;
 
-const FILE: &str = "journal.redb";
 const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 const VOTES: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("votes");
 const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
 /// Tries to copy a journal that another process writes to, and the pause between two.
 const COPIES: u32 = 8;
-/// Bytes of a journal of which a copy is read: the folder may be a stranger's, and its copy is in memory.
+/// Longest journal that is copied: the folder may be a stranger's. In memory are its pages that are not zero.
 const COPY_BYTES: u64 = 8 << 30;
 const COPY_PAUSE: Duration = Duration::from_millis(100);
 const CACHE_BYTES: usize = 16 << 20;
@@ -53,18 +54,21 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Its name in a home.
+    pub const FILE: &str = "journal.redb";
+
     /// Opens the journal of a home; makes an empty one the first time. Recovers by itself from a crash.
     ///
     /// # Errors
     /// [`Kind::Locked`] when it is open already; [`Kind::Corrupt`] when it is damaged; what the system reports.
     pub fn open(home: &Home) -> Result<Self> {
-        let path = home.at(FILE);
+        let path = home.at(Self::FILE);
         if !path.exists() {
             create(&path)?;
         }
         files::keep_from_others(&path);
-        let bytes = regular::read(&path, u64::MAX)?;
-        let database = guarded(&path, || open_whole(&path, bytes))?;
+        let image = Image::over(&path, regular::open(&path, u64::MAX)?)?;
+        let database = guarded(&path, || open_whole(&path, image))?;
         Ok(Self { database, path, failed: Mutex::default(), _home: Some(home.hold()) })
     }
 
@@ -85,11 +89,15 @@ impl Journal {
     /// # Errors
     /// [`Kind::Missing`]; [`Kind::Corrupt`] when it is damaged, or changes faster than it is read; what the system reports.
     pub fn copy_of(folder: &Path) -> Result<Self> {
-        let path = folder.join(FILE);
+        let path = folder.join(Self::FILE);
         let mut tries = 1..COPIES;
         loop {
-            let bytes = regular::read(&path, COPY_BYTES)?;
-            match guarded(&path, || copied(bytes)) {
+            let image = Image::copy(&path, COPY_BYTES)?;
+            let copied = guarded(&path, || whole(image.clone()));
+            if copied.is_err() {
+                image.clear();
+            }
+            match copied {
                 Ok(database) => {
                     // It was found whole, so that closing it cannot panic.
                     let database = ManuallyDrop::into_inner(database);
@@ -302,10 +310,10 @@ fn builder() -> Builder {
     builder
 }
 
-/// Opens a journal after a check of all its checksums, on a copy in memory: where the database finds damage it goes
-/// back to the commit before, and what was said last would be forgotten.
-fn open_whole(path: &Path, bytes: Vec<u8>) -> RedbResult<Database> {
-    drop(ManuallyDrop::into_inner(copied(bytes)?));
+/// Opens a journal after a check of all its checksums, which writes to nothing but the image: where the database finds damage it
+/// goes back to the commit before, and what was said last would be forgotten.
+fn open_whole(path: &Path, image: Image) -> RedbResult<Database> {
+    drop(ManuallyDrop::into_inner(whole(image)?));
     let database = builder().open(path)?;
     let reading = database.begin_read()?;
     reading.open_table(RECORDS)?;
@@ -315,13 +323,9 @@ fn open_whole(path: &Path, bytes: Vec<u8>) -> RedbResult<Database> {
     Ok(database)
 }
 
-/// A whole journal, in memory; one that is damaged is left behind, because closing it would panic.
-fn copied(bytes: Vec<u8>) -> RedbResult<ManuallyDrop<Database>> {
-    let copy = InMemoryBackend::new();
-    copy.set_len(bytes.len() as u64)?;
-    copy.write(0, &bytes)?;
-    drop(bytes);
-    let mut database = ManuallyDrop::new(builder().create_with_backend(copy)?);
+/// The journal of an image, if it is whole; one that is damaged is left behind, because closing it would panic.
+fn whole(image: Image) -> RedbResult<ManuallyDrop<Database>> {
+    let mut database = ManuallyDrop::new(builder().create_with_backend(image)?);
     if !database.check_integrity()? {
         return Err(redb::Error::Corrupted("a checksum does not fit".into()));
     }

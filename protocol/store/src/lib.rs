@@ -26,6 +26,7 @@ pub mod offers;
 pub mod patience;
 pub mod reading;
 pub mod regular;
+pub mod room;
 pub mod rows;
 pub mod secrets;
 pub mod states;

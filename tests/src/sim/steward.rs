@@ -152,7 +152,7 @@ impl Sim {
             }
             StewardEffect::GoBack(rewind) => {
                 let round = self.ledger().next_round();
-                assert!(self.replica.rewind(&rewind.state, round), "a state that is kept");
+                assert!(self.replica.rewind(&rewind.state, round).expect("memory"), "a state that is kept");
                 self.report.rewinds += 1;
                 let states = self.replica.kept_states().collect();
                 self.machine.handle(self.clock.now() - self.began, StewardInput::States(states));

@@ -9,10 +9,11 @@ use muster_compute::{DeviceChoice, Found, Library, Machine, broken_drivers, devi
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_net::capacity::Capacity;
+use muster_replica::disk;
 use muster_replica::memory::{self, Need};
+use muster_store::room;
 
 use super::finding::Finding;
-use crate::session::disk;
 
 /// Least space that is left for whatever else uses the disk.
 const SPARE: u64 = 1 << 30;
@@ -109,28 +110,32 @@ pub fn room(need: Need, whose: &str) -> Finding {
     }
 }
 
-/// Whether a directory can be written, and has room for what a member of a run keeps in it.
-pub fn space(directory: &Path, manifest: Option<&Manifest>) -> Finding {
-    let there = existing(directory);
+/// Whether a directory can be written, and has room for what `whose` keeps in it.
+pub fn space(directory: &Path, needed: Option<(disk::Need, &str)>) -> Finding {
+    let there = room::existing(directory);
     if let Err(error) = probe(there) {
         let found = format!("{}: cannot be written ({error})", there.display());
         return Finding::care("disk", found, "name another directory with --data-dir");
     }
-    let free = match rustix::fs::statvfs(there) {
-        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+    let free = match room::free(there) {
+        Ok(free) => free,
         Err(error) => {
             let found = format!("{}: its free space cannot be told ({error})", there.display());
             return Finding::care("disk", found, "name another directory with --data-dir");
         }
     };
-    let needed = manifest.map_or(0, disk::expected).saturating_sub(disk::used(directory));
+    let needed = needed.map(|(need, whose)| {
+        let more = need.bytes().saturating_sub(room::used(directory));
+        (more, format!("{whose} takes about {} more ({})", memory::shown(more), need.because()))
+    });
     compared(directory, free, needed)
 }
 
-fn compared(directory: &Path, free: u64, needed: u64) -> Finding {
+fn compared(directory: &Path, free: u64, needed: Option<(u64, String)>) -> Finding {
     let mut found = format!("{} free at {}", memory::shown(free), directory.display());
+    let (needed, words) = needed.unwrap_or_default();
     if needed > 0 {
-        found += &format!("; a member of this run takes about {} more", memory::shown(needed));
+        found += &format!("; {words}");
     }
     if free >= needed.saturating_add(SPARE) {
         return Finding::good("disk", found);
@@ -140,13 +145,6 @@ fn compared(directory: &Path, free: u64, needed: u64) -> Finding {
         memory::shown(needed.saturating_add(SPARE) - free)
     );
     Finding::care("disk", found, remedy)
-}
-
-/// The directory, or the nearest one above it that is there already.
-fn existing(directory: &Path) -> &Path {
-    let above = directory.ancestors().find(|above| above.is_dir());
-    // Of a relative path the last one is empty.
-    above.filter(|above| !above.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 /// Makes a file and takes it away again.
@@ -201,9 +199,11 @@ mod tests {
     #[test]
     fn a_disk_needs_room_for_the_run_and_some_to_spare() {
         let at = Path::new("/data");
-        assert!(compared(at, SPARE, 0).is_good());
-        assert!(compared(at, SPARE + (2 << 30), 2 << 30).is_good());
-        let full = compared(at, 1 << 30, 2 << 30);
+        let needed = |bytes| Some((bytes, "a node of this run takes 2.0 GiB more".to_owned()));
+        assert!(compared(at, SPARE, None).is_good());
+        assert!(compared(at, SPARE + (2 << 30), needed(2 << 30)).is_good());
+        let full = compared(at, 1 << 30, needed(2 << 30));
+        assert!(full.line().contains("a node of this run takes"), "{full:?}");
         assert!(!full.is_good() && full.line().contains("free 2.0 GiB there"), "{full:?}");
     }
 
@@ -211,8 +211,6 @@ mod tests {
     fn a_directory_is_examined_and_left_as_it_was() {
         let directory = tempfile::tempdir().unwrap();
         let deep = directory.path().join("a/b");
-        assert_eq!(existing(&deep), directory.path());
-        assert_eq!(existing(Path::new("nothing/there")), Path::new("."));
         let finding = space(&deep, None);
         assert!(finding.line().contains("free at"), "{finding:?}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

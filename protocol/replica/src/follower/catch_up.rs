@@ -105,7 +105,7 @@ impl Follower {
                 Pending::Outcome(round, sealed, height) => (round, sealed, height),
                 Pending::Rewind(round, sealed) if at < round => {
                     // STATE-6: its own copy first; a fetch is three vectors of the model.
-                    let gone = lock(&self.replica).rewind(&sealed, round);
+                    let gone = lock(&self.replica).rewind(&sealed, round).map_err(FollowError::Store)?;
                     if gone || self.fetch_state().await? {
                         continue;
                     }
@@ -250,7 +250,7 @@ impl Follower {
             return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
         }
         let held = HeldState { state, rows: Rows::new(), roots: offer.roots };
-        lock(&self.replica).replace(held, offer.round);
+        lock(&self.replica).replace(held, offer.round).map_err(FollowError::Store)?;
         Ok(true)
     }
 

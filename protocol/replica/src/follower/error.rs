@@ -45,6 +45,9 @@ pub enum FollowError {
     /// This machine's disk.
     #[error(transparent)]
     Store(StoreError),
+    /// The disk may take no more: how much it is, and what to do.
+    #[error("{0}")]
+    Room(String),
     /// The initial state differs from the sealed one: another text, or a broken machine.
     #[error("the initial state computed here is not the sealed one; halting")]
     Genesis,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use muster_core::ids::{Digest, RunId};
 use muster_core::messages::record::Body;
 use muster_core::sign::Identity;
+use redb::StorageBackend;
 
 use super::*;
 
@@ -97,9 +98,9 @@ fn filled() -> (tempfile::TempDir, Home, [Vec<u8>; 2]) {
     let journal = Journal::open(&home).unwrap();
     journal.append_all(Height(0), &records(20)).unwrap();
     let _ = journal.put_vote("commit", Round(3), b"one").unwrap();
-    let crashed = fs::read(home.at(FILE)).unwrap();
+    let crashed = fs::read(home.at(Journal::FILE)).unwrap();
     drop(journal);
-    let closed = fs::read(home.at(FILE)).unwrap();
+    let closed = fs::read(home.at(Journal::FILE)).unwrap();
     (directory, home, [crashed, closed])
 }
 
@@ -116,20 +117,20 @@ fn a_cut_journal_is_an_error_that_names_it() {
     let (_directory, home, snapshots) = filled();
     for bytes in snapshots {
         for sixteenth in 0..16 {
-            fs::write(home.at(FILE), &bytes[..bytes.len() * sixteenth / 16]).unwrap();
+            fs::write(home.at(Journal::FILE), &bytes[..bytes.len() * sixteenth / 16]).unwrap();
             let error = read_all(&home).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{sixteenth}: {error}");
             assert!(error.to_string().contains("journal.redb: is damaged ("), "{error}");
         }
     }
-    fs::write(home.at(FILE), b"garbage ".repeat(10_000)).unwrap();
+    fs::write(home.at(Journal::FILE), b"garbage ".repeat(10_000)).unwrap();
     assert_eq!(read_all(&home).unwrap_err().kind(), Kind::Corrupt);
 }
 
 #[test]
 fn a_crash_loses_nothing() {
     let (_directory, home, [crashed, _]) = filled();
-    fs::write(home.at(FILE), crashed).unwrap();
+    fs::write(home.at(Journal::FILE), crashed).unwrap();
     assert_eq!(read_all(&home).unwrap(), (records(20), Some(b"one".to_vec())));
 }
 
@@ -142,7 +143,7 @@ fn no_changed_byte_changes_what_was_said() {
         for place in used.iter().step_by((used.len() / 100).max(1)) {
             let mut forged = bytes.clone();
             forged[*place] ^= 0x55;
-            fs::write(home.at(FILE), &forged).unwrap();
+            fs::write(home.at(Journal::FILE), &forged).unwrap();
             match read_all(&home) {
                 Ok(read) => assert_eq!(read, whole, "byte {place}"),
                 Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "byte {place}: {error}"),
@@ -187,7 +188,7 @@ fn a_full_disk_loses_nothing() {
     let open = || {
         let database = builder().create_with_backend(disk.clone()).unwrap();
         prepare(&database).unwrap();
-        Journal { database, path: FILE.into(), failed: Mutex::default(), _home: None }
+        Journal { database, path: Journal::FILE.into(), failed: Mutex::default(), _home: None }
     };
     let journal = open();
     journal.append_all(Height(0), &records(9)).unwrap();
