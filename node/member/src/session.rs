@@ -165,10 +165,9 @@ impl Session {
         let home = Arc::new(Home::open(&options.data_dir)?);
         // First: the directory belongs to this run from now on, even if what follows fails.
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
-        let identity = Arc::new(home.identity()?);
+        let (identity, journal) = (Arc::new(home.identity()?), Arc::new(Journal::open(&home)?));
         let endpoint = Endpoint::new(options.ticket.run, identity.clone());
         let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
-        let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) =
             reach(&options, &identity, &peers, steward_of(&options.ticket), &journal).await?;
         // Before the text is fetched, which is most of what the run takes.

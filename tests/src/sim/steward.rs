@@ -140,8 +140,7 @@ impl Sim {
             StewardEffect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
             StewardEffect::KeepParts { parts, .. } => {
                 self.disk.parts.extend(parts.iter().map(|(round, part, _)| (*round, *part)));
-                let now = self.clock.now() - self.began;
-                self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
+                self.tell(StewardInput::PartsKept(parts, Vec::new()));
             }
             StewardEffect::DropParts(parts) => {
                 parts.iter().for_each(|name| assert!(self.disk.parts.remove(name), "{name:?} was kept"));
@@ -155,7 +154,7 @@ impl Sim {
                 assert!(self.replica.rewind(&rewind.state, round).expect("memory"), "a state that is kept");
                 self.report.rewinds += 1;
                 let states = self.replica.kept_states().collect();
-                self.machine.handle(self.clock.now() - self.began, StewardInput::States(states));
+                self.tell(StewardInput::States(states));
             }
             StewardEffect::Keep(round, request) => self.disk.kept.push((round, *request)),
             StewardEffect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
@@ -172,22 +171,21 @@ impl Sim {
                 }
             }
             // Everybody is where it says that it is.
-            StewardEffect::DialBack(question, _) => {
-                let now = self.clock.now() - self.began;
-                self.machine.handle(now, StewardInput::DialledBack(question, Ok(())));
-            }
+            StewardEffect::DialBack(question, _) => self.tell(StewardInput::DialledBack(question, Ok(()))),
             StewardEffect::CheckDelivery(question, claimed) => {
                 let shown = Box::new(claimed.check());
-                self.machine
-                    .handle(self.clock.now() - self.began, StewardInput::DeliveryChecked(question, shown));
+                self.tell(StewardInput::DeliveryChecked(question, shown));
             }
-            StewardEffect::Read(question, ..) => {
-                self.machine.handle(self.clock.now() - self.began, StewardInput::Served(question));
-            }
+            StewardEffect::Read(question, ..) => self.tell(StewardInput::Served(question)),
             StewardEffect::Prefetch(result, _) => self.prefetch(*result),
             // Blocks that are where they are wanted.
             StewardEffect::Store(..) | StewardEffect::Archive => {}
         }
+    }
+
+    /// Tells the machine at once what came of an effect.
+    fn tell(&mut self, input: StewardInput) {
+        self.machine.handle(self.clock.now() - self.began, input);
     }
 
     /// Values are here at once, or nobody shows them for as long as the steward waits.
