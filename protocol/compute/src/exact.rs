@@ -47,6 +47,12 @@ impl Exact {
         self_test::run(&mut self.engine, self.kernels, &name)
     }
 
+    /// Keeps matrices packed up to so many bytes, both directions together. Larger ones are packed again for each window, which
+    /// changes no bit.
+    pub fn pack_up_to(&mut self, bytes: u64) {
+        self.engine.packed_bytes = bytes;
+    }
+
     /// The real gradient of a leaf's mean loss, before the grid: for comparison with other implementations.
     pub fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         require_ieee();

@@ -3,6 +3,7 @@
 //! Threads take windows in order, one or a few at a time, each with its own tape, and add to every part of the gradient
 //! in order of the windows: the number of threads changes no bit, and memory grows with it, not with the leaf.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use muster_core::grid::fixed_loss;
@@ -16,10 +17,10 @@ use crate::decoder::{self, Embedded, embed};
 use crate::grid::Grid;
 use crate::kernel::matrix::Panels;
 use crate::parallel::{each, parts};
-use crate::passes::{Passes, pack_backward, pack_forward};
+use crate::passes::{Passes, Weights, pack_backward, pack_forward};
 use crate::path::Kernels;
-use crate::plan::{FamilyPlan, NetworkPlan, joined};
-use crate::turns::{GridTarget, Turns};
+use crate::plan::{FamilyPlan, NetworkPlan, PACKED_BYTES, joined};
+use crate::turns::{GridTarget, Pieces, Turns};
 
 /// Rows of an embedding's gradient that one task adds to.
 const EMBEDDING_ROWS: usize = 512;
@@ -56,12 +57,18 @@ struct ThreadBuffers {
 pub(crate) struct Engine {
     kernels: Kernels,
     plan: Option<NetworkPlan>,
-    /// Packed matrices, by number.
+    /// Packed matrices, by number; none where they are packed when they are multiplied by.
     forward: Vec<Panels>,
     backward: Vec<Panels>,
+    /// Where they are packed then.
+    panels: Mutex<Vec<Panels>>,
+    /// Bytes up to which matrices are kept packed.
+    pub(crate) packed_bytes: u64,
     workers: Vec<ThreadBuffers>,
     embedded: Vec<Embedded>,
+    /// What is kept of the gradient, from its beginning on: all of it, or what is whole only after the last window.
     gradient: Vec<f32>,
+    pieces: Pieces,
     pub(crate) spent: LeafTimes,
 }
 
@@ -83,9 +90,12 @@ impl Engine {
             plan: None,
             forward: Vec::new(),
             backward: Vec::new(),
+            panels: Mutex::default(),
+            packed_bytes: PACKED_BYTES,
             workers,
             embedded: Vec::new(),
             gradient: Vec::new(),
+            pieces: Pieces::default(),
             spent: LeafTimes::default(),
         }
     }
@@ -157,16 +167,22 @@ impl Engine {
     ) -> f64 {
         let GridTarget { q, quantise } = target;
         check(plan, batch.windows);
-        self.pack(plan, parameters, true);
-        let Self { kernels, workers, forward, backward, gradient, embedded, .. } = self;
+        // The embedding's gradient is whole only after all turns.
+        let late =
+            if let FamilyPlan::Decoder(ranges) = &plan.network { ranges.embedding.range().len() } else { 0 };
         // Values of the leaf before stay: the first window to take a part overwrites it.
-        gradient.resize(plan.layout.parameters(), 0.0);
+        self.gradient.resize(if q.is_empty() { plan.layout.parameters() } else { late }, 0.0);
+        self.gradient.shrink_to(2 * self.gradient.len());
         if batch.windows.is_empty() {
-            gradient.fill(0.0);
-            // `q` may be empty, where nothing is wanted on the grid.
-            quantise(0, &gradient[..q.len()], q);
+            self.gradient.fill(0.0);
+            for (index, q) in q.chunks_mut(NOTHING.len()).enumerate() {
+                quantise(index * NOTHING.len(), &NOTHING[..q.len()], q);
+            }
             return f64::NAN;
         }
+        self.pack(plan, parameters, true);
+        let is_packed = plan.packed_bytes() <= self.packed_bytes;
+        let Self { kernels, workers, forward, backward, panels, gradient, embedded, pieces, .. } = self;
         let crew = Crew::of(plan, batch.windows.len(), workers.len());
         embedded.resize_with(crew.tasks, Embedded::default);
         let predicted = batch.windows.len() * plan.predicted;
@@ -174,18 +190,14 @@ impl Engine {
             kernels: *kernels,
             plan,
             parameters,
-            forward,
-            backward,
+            weights: weights(is_packed, [forward, backward], panels),
             share: (1.0 / predicted as f64) as f32,
             recompute,
             helpers: crew.helpers,
         };
         let mut losses = vec![0.0; batch.windows.len()];
-        // The embedding's gradient is whole only after all turns.
-        let late =
-            if let FamilyPlan::Decoder(ranges) = &plan.network { ranges.embedding.range().len() } else { 0 };
         let (late_q, q) = q.split_at_mut(late.min(q.len()));
-        let turns = Turns::new(gradient, &plan.parts, crew.tasks, GridTarget { q, quantise });
+        let turns = Turns::new(gradient, pieces, &plan.parts, crew.tasks, GridTarget { q, quantise });
         let tasks = losses.chunks_mut(crew.joined).zip(embedded.iter_mut()).enumerate();
         each(&mut workers[..crew.busy], tasks, |worker, (index, (losses, embedded))| {
             let turn = turns.of(index);
@@ -222,14 +234,14 @@ impl Engine {
         check(&plan, batch.windows);
         // Nothing goes back: neither the other packing nor more than one layer's activations are wanted.
         self.pack(&plan, parameters, false);
-        let Self { kernels, workers, forward, backward, .. } = self;
+        let is_packed = plan.packed_bytes() <= self.packed_bytes;
+        let Self { kernels, workers, forward, backward, panels, .. } = self;
         let crew = Crew::of(&plan, batch.windows.len(), workers.len());
         let passes = Passes {
             kernels: *kernels,
             plan: &plan,
             parameters,
-            forward,
-            backward,
+            weights: weights(is_packed, [forward, backward], panels),
             share: 1.0,
             recompute: true,
             helpers: crew.helpers,
@@ -250,7 +262,7 @@ impl Engine {
     /// Packs a model's parameters for [`Engine::logits`].
     pub(crate) fn open(&mut self, model: &Model, parameters: &[f32]) {
         let plan = self.plan(model);
-        self.pack(&plan, parameters, false);
+        self.keep_packed(&plan, parameters, false);
         self.plan = Some(plan);
     }
 
@@ -271,8 +283,7 @@ impl Engine {
             kernels: *kernels,
             plan: &plan,
             parameters,
-            forward,
-            backward,
+            weights: Weights::Packed { forward, backward },
             share: 1.0,
             recompute: true,
             helpers,
@@ -291,8 +302,17 @@ impl Engine {
         logits
     }
 
-    /// Packs every matrix for the forward pass, and for the backward pass if wanted.
+    /// Packs every matrix that is kept packed.
     fn pack(&mut self, plan: &NetworkPlan, parameters: &[f32], backward: bool) {
+        if plan.packed_bytes() <= self.packed_bytes {
+            self.keep_packed(plan, parameters, backward);
+        } else {
+            (self.forward, self.backward) = Default::default();
+        }
+    }
+
+    /// Packs every matrix for the forward pass, and for the backward pass if wanted.
+    fn keep_packed(&mut self, plan: &NetworkPlan, parameters: &[f32], backward: bool) {
         let kernels = self.kernels;
         self.forward.resize_with(plan.matrices.len(), Panels::default);
         self.backward.resize_with(plan.matrices.len(), Panels::default);
@@ -305,6 +325,18 @@ impl Engine {
             });
         }
     }
+}
+
+/// A gradient of no window.
+const NOTHING: [f32; 4096] = [0.0; 4096];
+
+/// A network's weights, as its size has them.
+fn weights<'a>(
+    is_packed: bool,
+    [forward, backward]: [&'a [Panels]; 2],
+    panels: &'a Mutex<Vec<Panels>>,
+) -> Weights<'a> {
+    if is_packed { Weights::Packed { forward, backward } } else { Weights::Unpacked(panels) }
 }
 
 /// # Panics

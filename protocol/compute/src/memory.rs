@@ -4,11 +4,14 @@ use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Training};
 
 use crate::backend::{Device, Precision};
 use crate::kernel::BUFFER;
-use crate::plan::joined;
+use crate::passes::PACKED_AT_ONCE;
+use crate::plan::{PACKED_BYTES, joined};
+use crate::turns::ROWS;
 
-/// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on `threads` threads: the gradient, the
-/// packed matrices of both directions, the activations of the windows that each thread has at a time, and each thread's
-/// strip of a left factor. State and grid integers are the caller's.
+/// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on `threads` threads: the gradient, of which a
+/// leaf of one window has only the embedding's; the packed matrices of both directions, unless they are large; the activations
+/// of the windows that each thread has at a time; and each thread's strip of a left factor. State and grid integers are the
+/// caller's.
 ///
 /// Saturates: the sizes may come from a stranger's manifest.
 pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
@@ -16,7 +19,8 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
     let joined = joined(model, training.leaf_windows.into(), threads as u64).into();
     let threads = threads.max(1) as WideCount;
     // As `Engine` does: a thread without a window has no activations.
-    let busy = windows.div_ceil(joined).min(threads);
+    let tasks = windows.div_ceil(joined);
+    let busy = tasks.min(threads);
     let layers = if training.recompute { 1 } else { WideCount::from(model.layers) };
     let parameters = WideCount::from(model.parameters());
     let sizes = Sizes::of(model);
@@ -25,9 +29,12 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         Family::Albert(albert) => sizes.albert(albert, layers, parameters),
         Family::Mixture(mixture) => sizes.decoder(&mixture.decoder, layers, sizes.mixture(mixture)),
     };
+    let gradient = if tasks > 1 { parameters } else { sizes.late() + sizes.pieces() };
+    let packed =
+        if 8 * matrices <= PACKED_BYTES.into() { 2 * matrices } else { busy * PACKED_AT_ONCE as WideCount };
     // The gradient; matrices packed for both directions; windows; what the embedding waits for; strips.
-    let values = parameters
-        + 2 * matrices
+    let values = gradient
+        + packed
         + busy * (joined * window + sizes.attention())
         + windows * each
         + threads * BUFFER as WideCount;
@@ -195,6 +202,17 @@ impl Sizes {
         // Logits, their logarithms, and the gradient of both.
         let logits: WideCount = if precision == Precision::Bf16 { 16 } else { 12 };
         (layer, matrices, rows * vocabulary * logits)
+    }
+
+    /// Values of the gradient that are whole only after the last window.
+    fn late(&self) -> WideCount {
+        let is_decoder = !matches!(self.model.family, Family::Albert(_));
+        if is_decoder { self.vocabulary * self.width } else { 0 }
+    }
+
+    /// Values of the gradient of one window on their way to the grid: a piece of each width that matrices have.
+    fn pieces(&self) -> WideCount {
+        ROWS as WideCount * (self.width + self.hidden)
     }
 
     /// Values of the scores of one head, padded as `Heads::score_stride` pads them.

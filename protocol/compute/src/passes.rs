@@ -1,5 +1,10 @@
 //! What the passes of every network over a window share: parameters, packed weights, products.
 
+use std::sync::Mutex;
+
+use muster_core::layout::split;
+use muster_core::lock::lock;
+
 use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::add_rows;
 use crate::kernel::strided::Strided;
@@ -11,6 +16,10 @@ use crate::turns::WindowTurns;
 
 /// Fewest multiplications of a product that are worth another thread.
 const SHARED_PRODUCT: usize = 1 << 23;
+/// Weights that are packed together where not all of them are kept packed: they stay in a cache while they are multiplied by.
+pub(crate) const PACKED_AT_ONCE: usize = 1 << 18;
+/// Columns of a right factor that are packed together are whole tiles of every path.
+const COLUMNS: usize = 64;
 
 /// Packs `W` transposed, as the forward pass multiplies by it.
 pub(crate) fn pack_forward(kernels: Kernels, panels: &mut Panels, parameters: &[f32], matrix: Matrix) {
@@ -24,15 +33,31 @@ pub(crate) fn pack_backward(kernels: Kernels, panels: &mut Panels, parameters: &
     panels.pack(kernels, weights, matrix.outputs, matrix.inputs);
 }
 
+/// The weights of a network as products read them.
+#[derive(Clone, Copy)]
+pub(crate) enum Weights<'a> {
+    /// By number of matrix, packed for each direction.
+    Packed { forward: &'a [Panels], backward: &'a [Panels] },
+    /// Packed when they are multiplied by, a little at a time, into buffers that products share.
+    Unpacked(&'a Mutex<Vec<Panels>>),
+}
+
+/// The side from which a product takes a matrix.
+#[derive(Clone, Copy)]
+enum Side {
+    /// `W` transposed.
+    Forward,
+    /// `W`.
+    Backward,
+}
+
 /// What the passes over a window read.
 #[derive(Clone, Copy)]
 pub(crate) struct Passes<'a> {
     pub kernels: Kernels,
     pub plan: &'a NetworkPlan,
     pub parameters: &'a [f32],
-    /// By number of matrix, packed for each direction.
-    pub forward: &'a [Panels],
-    pub backward: &'a [Panels],
+    pub weights: Weights<'a>,
     /// One over the predicted tokens of the leaf: scale of the loss gradient.
     pub share: f32,
     /// Whether the forward pass keeps one layer's activations only.
@@ -53,20 +78,58 @@ struct GradientRows<'a> {
 impl Passes<'_> {
     /// `output = input · Wᵀ` of a matrix, or added to `output`: chains that start from it (ARITH-2). Rows are tokens.
     pub(crate) fn forward(&self, matrix: usize, input: &[f32], output: &mut [f32], add: bool) {
-        self.product(input, &self.forward[matrix], self.plan.matrices[matrix].inputs, output, add);
+        self.product(Side::Forward, matrix, input, output, add);
     }
 
     /// `d_input = d_output · W` of a matrix, or added to `d_input`; rows are tokens.
     pub(crate) fn backward(&self, matrix: usize, d_output: &[f32], d_input: &mut [f32], add: bool) {
-        self.product(d_output, &self.backward[matrix], self.plan.matrices[matrix].outputs, d_input, add);
+        self.product(Side::Backward, matrix, d_output, d_input, add);
     }
 
-    fn product(&self, left: &[f32], right: &Panels, depth: usize, out: &mut [f32], add: bool) {
+    fn product(&self, side: Side, matrix: usize, left: &[f32], out: &mut [f32], add: bool) {
+        if left.is_empty() {
+            // An expert that nobody chose.
+            return;
+        }
+        let buffers = match self.weights {
+            Weights::Packed { forward, backward } => {
+                let right = if let Side::Forward = side { forward } else { backward };
+                return self.multiply(left, &right[matrix], 0, out, add);
+            }
+            Weights::Unpacked(buffers) => buffers,
+        };
+        let matrix = self.plan.matrices[matrix];
+        let weights = &self.parameters[matrix.range()];
+        let (depth, columns) = match side {
+            Side::Forward => (matrix.inputs, matrix.outputs),
+            Side::Backward => (matrix.outputs, matrix.inputs),
+        };
+        let mut panels = lock(buffers).pop().unwrap_or_default();
+        // Chains run over the depth, which is whole here: where columns are cut changes no bit.
+        for range in split(0..columns, (PACKED_AT_ONCE / depth).next_multiple_of(COLUMNS).max(COLUMNS)) {
+            let right = match side {
+                Side::Forward => Strided::transposed(&weights[range.start * depth..], depth),
+                Side::Backward => Strided::rows(&weights[range.start..], columns),
+            };
+            panels.pack(self.kernels, right, depth, range.len());
+            self.multiply(left, &panels, range.start, out, add);
+        }
+        lock(buffers).push(panels);
+    }
+
+    /// A product by some columns of a right factor, from `first` on.
+    fn multiply(&self, left: &[f32], right: &Panels, first: usize, out: &mut [f32], add: bool) {
+        let (depth, columns) = (right.depth(), right.columns());
         let rows = left.len() / depth;
         let stride = out.len() / rows.max(1);
-        self.share_rows(rows, depth * stride, out, stride, |first, rows, out| {
-            let left = Strided::rows(&left[first * depth..], depth);
-            multiply(self.kernels, &Product { add, ..Product::full(left, right, rows) }, out, stride);
+        self.share_rows(rows, depth * columns, out, stride, |row, rows, out| {
+            let left = Strided::rows(&left[row * depth..], depth);
+            multiply(
+                self.kernels,
+                &Product { add, ..Product::full(left, right, rows) },
+                &mut out[first..],
+                stride,
+            );
         });
     }
 

@@ -15,6 +15,10 @@ const EXPERT_TOKENS: u64 = 128;
 /// Tokens for which one thread keeps activations, unless a window has more.
 const JOINED_TOKENS: u64 = 2048;
 
+/// Bytes of matrices, packed for both directions, up to which they are kept packed from window to window. To pack larger ones
+/// again for each window takes no time that was measured from 256 tokens on (tests/bench/README.md), and no memory.
+pub(crate) const PACKED_BYTES: u64 = 256 << 20;
+
 /// Windows that one thread takes together, of so many on so many threads: one where every token passes every matrix.
 /// In a mixture as many as fill the experts, but no more than leave every thread its share.
 pub(crate) fn joined(model: &Model, windows: u64, threads: u64) -> u64 {
@@ -99,6 +103,11 @@ impl NetworkPlan {
             network,
             layout,
         }
+    }
+
+    /// Bytes of its matrices, packed for both directions.
+    pub(crate) fn packed_bytes(&self) -> u64 {
+        self.matrices.iter().map(|matrix| 8 * matrix.range().len() as u64).sum()
     }
 
     /// A token number as an index; numbers beyond the vocabulary count as its last (ARITH-30).

@@ -1,16 +1,16 @@
 //! Turns: threads that hold different windows add to each part of the gradient in order of the windows. Those that a
 //! thread takes together count as one window here.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use muster_core::layout::split;
 use muster_core::lock::lock;
 
-use crate::parallel::parts as cut;
-
 /// Rows of a part that are waited for and added to together: few, so that threads follow each other closely.
-const ROWS: usize = 256;
+pub(crate) const ROWS: usize = 256;
 
 /// A part of a gradient.
 #[derive(Clone, Debug)]
@@ -27,7 +27,24 @@ pub(crate) struct Turns<'g> {
     pieces: Vec<Segment<'g>>,
     windows: usize,
     quantise: &'g Quantise<'g>,
+    spare: &'g Pieces,
     failed: AtomicBool,
+}
+
+/// Vectors that pieces have had, by their length.
+#[derive(Default)]
+pub(crate) struct Pieces(Mutex<BTreeMap<usize, Vec<Vec<f32>>>>);
+
+impl Pieces {
+    /// One of this length, with any values.
+    fn take(&self, length: usize) -> Vec<f32> {
+        let spare = lock(&self.0).get_mut(&length).and_then(Vec::pop);
+        spare.unwrap_or_else(|| vec![0.0; length])
+    }
+
+    fn give(&self, piece: Vec<f32>) {
+        lock(&self.0).entry(piece.len()).or_default().push(piece);
+    }
 }
 
 struct Segment<'g> {
@@ -41,9 +58,15 @@ struct Segment<'g> {
 
 struct Next<'g> {
     window: usize,
-    values: &'g mut [f32],
-    /// Where the values go on the grid once they are whole; empty where they are not wanted there.
-    q: &'g mut [i32],
+    values: Values<'g>,
+}
+
+/// The values of a piece.
+enum Values<'g> {
+    /// In the gradient.
+    Kept(&'g mut [f32]),
+    /// On their way to the grid: from the first window until the last, which puts them there.
+    Passing(Vec<f32>, &'g mut [i32]),
 }
 
 /// Puts values on the grid: the index of the first in the gradient, the values, their integers.
@@ -63,29 +86,33 @@ pub(crate) struct WindowTurns<'a, 'g> {
 }
 
 impl<'g> Turns<'g> {
-    /// `parts` cover the gradient in order. The last of the windows puts each piece that has a target on the grid, while
-    /// it is in a cache.
+    /// `parts` cover the gradient in order. `kept` is its beginning, which may be whole only after all turns, or all of it. The
+    /// last of the windows puts each later piece on the grid, while it is in a cache; only then does it take memory.
     pub(crate) fn new(
-        gradient: &'g mut [f32],
+        kept: &'g mut [f32],
+        spare: &'g Pieces,
         parts: &[GradientSlice],
         windows: usize,
         target: GridTarget<'g>,
     ) -> Self {
         let GridTarget { mut q, quantise } = target;
-        // Targets belong to the end of the gradient: its beginning may be whole only after all turns.
-        let placed = gradient.len() - q.len();
+        let (end, mut kept) = (kept.len(), kept);
         let failed = AtomicBool::new(false);
-        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, quantise, failed };
-        for (values, GradientSlice { range, width }) in
-            cut(gradient, parts.iter().map(|part| part.range.len())).zip(parts)
-        {
+        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, quantise, spare, failed };
+        for GradientSlice { range, width } in parts {
             let piece = turns.pieces.len();
-            for (index, values) in values.chunks_mut(ROWS * width).enumerate() {
-                let (row, first) = (index * ROWS, range.start + index * ROWS * width);
-                let length = if first < placed { 0 } else { values.len() };
-                let (own, later) = std::mem::take(&mut q).split_at_mut(length);
-                q = later;
-                let next = Mutex::new(Next { window: 0, values, q: own });
+            for (index, range) in split(range.clone(), ROWS * width).enumerate() {
+                let values = if range.start < end {
+                    let (own, later) = std::mem::take(&mut kept).split_at_mut(range.len());
+                    kept = later;
+                    Values::Kept(own)
+                } else {
+                    let (own, later) = std::mem::take(&mut q).split_at_mut(range.len());
+                    q = later;
+                    Values::Passing(Vec::new(), own)
+                };
+                let (row, first) = (index * ROWS, range.start);
+                let next = Mutex::new(Next { window: 0, values });
                 turns.pieces.push(Segment { row, first, next, moved: Condvar::new() });
             }
             turns.parts.push(piece..turns.pieces.len());
@@ -114,11 +141,20 @@ impl WindowTurns<'_, '_> {
                 // A poisoned lock means no more than `failed`, which says it in words.
                 turn = moved.wait(turn).unwrap_or_else(PoisonError::into_inner);
             }
-            let Next { window, values, q } = &mut *turn;
-            run(*row, values, self.window > 0);
+            let Next { window, values } = &mut *turn;
             *window += 1;
-            if *window == self.turns.windows && !q.is_empty() {
-                (self.turns.quantise)(*first, values, q);
+            match values {
+                Values::Kept(values) => run(*row, values, self.window > 0),
+                Values::Passing(values, q) => {
+                    if self.window == 0 {
+                        *values = self.turns.spare.take(q.len());
+                    }
+                    run(*row, values, self.window > 0);
+                    if *window == self.turns.windows {
+                        (self.turns.quantise)(*first, values, q);
+                        self.turns.spare.give(std::mem::take(values));
+                    }
+                }
             }
             // All of them: several windows may wait here, and only one is the next.
             moved.notify_all();
@@ -146,17 +182,17 @@ mod tests {
 
     #[test]
     fn windows_add_in_order() {
-        for threads in 1..5 {
-            let mut values = vec![0.0; 2003];
+        for (threads, kept) in (1..5).flat_map(|threads| [(threads, 1), (threads, 2003)]) {
+            let mut values = vec![0.0; kept];
             let parts = [0..1, 1..2001, 2001..2003].map(|range| GradientSlice { range, width: 2 });
-            let mut q = vec![0; 2002];
+            let (spare, mut q) = (Pieces::default(), vec![0; 2003 - kept]);
             let quantise = |first: usize, values: &[f32], q: &mut [i32]| {
                 for (index, (value, q)) in values.iter().zip(q).enumerate() {
                     *q += (first + index) as i32 + *value as i32;
                 }
             };
             let target = GridTarget { q: &mut q, quantise: &quantise };
-            let turns = Turns::new(&mut values, &parts, 20, target);
+            let turns = Turns::new(&mut values, &spare, &parts, 20, target);
             assert_eq!(turns.parts, [0..1, 1..5, 5..6]);
             each(&mut vec![(); threads], 0..20, |(), window| {
                 let turn = turns.of(window);
@@ -176,12 +212,25 @@ mod tests {
     }
 
     #[test]
+    fn one_window_has_the_memory_of_one_piece() {
+        let parts = [GradientSlice { range: 0..8 * ROWS, width: 1 }];
+        let (spare, mut q) = (Pieces::default(), vec![0; 8 * ROWS]);
+        let target = GridTarget { q: &mut q, quantise: &|_, _, q| q.fill(1) };
+        let turns = Turns::new(&mut [], &spare, &parts, 1, target);
+        turns.of(0).take(0, |_, values, _| assert_eq!(values.len(), ROWS));
+        drop(turns);
+        assert_eq!(spare.0.into_inner().unwrap()[&ROWS].len(), 1);
+        assert!(q.iter().all(|q| *q == 1));
+    }
+
+    #[test]
     #[should_panic(expected = "")]
     fn a_failure_does_not_leave_others_waiting() {
         let mut values = [0.0];
         let parts = [GradientSlice { range: 0..1, width: 1 }];
         let target = GridTarget { q: &mut [], quantise: &|_, _, _| () };
-        let turns = Turns::new(&mut values, &parts, 3, target);
+        let spare = Pieces::default();
+        let turns = Turns::new(&mut values, &spare, &parts, 3, target);
         each(&mut [(); 3], 0..3, |(), window| {
             let turn = turns.of(window);
             assert_ne!(window, 0, "the first window fails");

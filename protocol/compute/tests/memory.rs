@@ -23,18 +23,20 @@ fn resident() -> f64 {
 }
 
 /// Bytes taken for a leaf, over those foretold. Nothing is given back, so that no later case lives on it.
-fn share(model: Model, recompute: bool, threads: usize) -> f64 {
+fn share(model: Model, recompute: bool, threads: usize, count: u32) -> f64 {
     let mut manifest = manifest(model);
-    manifest.training.leaf_windows = 3;
+    manifest.training.leaf_windows = count;
     manifest.training.recompute = recompute;
     let model = &manifest.model;
-    let windows = vec![vec![1; model.sequence as usize + 1]; 3];
+    let windows = vec![vec![1; model.sequence as usize + 1]; count as usize];
     let mut first = ManuallyDrop::new(Exact::new(1, None).unwrap());
     let state = first.initial(&manifest, &windows[..1]);
+    // Of the caller, as the state is.
+    let mut q = vec![1; state.parameters.len()];
     let job = LeafJob { state: &state, round_seed: Digest::default(), leaf: Leaf(0), windows: &windows };
     let mut exact = ManuallyDrop::new(Exact::new(threads, None).unwrap());
     let before = resident();
-    exact.gradient(&manifest, &job);
+    exact.leaf(&manifest, &job, &mut q);
     (resident() - before) / buffers(model, &manifest.training, threads) as f64
 }
 
@@ -50,7 +52,11 @@ fn buffers_are_foretold() {
         (mixture(model([6_000, 192, 4, 6, 2, 256, 384], true), [8, 2, 128], 0.01), false, 2),
         (mixture(model([6_000, 192, 4, 6, 2, 256, 384], false), [16, 1, 64], 0.01), true, 1),
     ];
-    let shares = cases.map(|(model, recompute, threads)| share(model, recompute, threads));
+    // Large enough that matrices are not kept packed.
+    let large = || model([3_000, 768, 6, 6, 2, 2_048, 128], true);
+    let large = [3, 1].map(|windows| share(large(), false, 1, windows));
+    let small = cases.map(|(model, recompute, threads)| share(model, recompute, threads, 3));
+    let shares = [&small[..], &large].concat();
     assert!(shares.iter().all(|share| (0.95..1.05).contains(share)), "{shares:?}");
 }
 

@@ -137,9 +137,10 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let results = packed(path, rounds(manifest, ROUNDS));
     let need = holding(manifest, machine.threads, path, results);
     let planes = Layout::of_run(manifest).planes() as u64;
-    // Of local updates: the state after the steps, how far it has moved, and the integers of the last segment's end.
+    // Of local updates: the gradient of a step, the state after the steps, how far it has moved, and the integers of the last
+    // segment's end.
     let regime = Regime::of(manifest);
-    let chain = if regime.recomputes_chains() { 4 + planes } else { 0 };
+    let chain = if regime.recomputes_chains() { 5 + planes } else { 0 };
     // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
     let ahead = if regime.foresees() { planes } else { 0 };
     Need {

@@ -46,11 +46,13 @@ impl Panels {
         self.width == tile_width(kernels)
     }
 
-    pub(super) fn depth(&self) -> usize {
+    /// Rows of the factor.
+    pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
-    pub(super) fn columns(&self) -> usize {
+    /// Columns of the factor.
+    pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 

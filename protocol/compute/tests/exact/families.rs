@@ -27,7 +27,7 @@ fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec
 }
 
 #[test]
-fn recomputing_threads_and_paths_change_nothing() {
+fn recomputing_packing_threads_and_paths_change_nothing() {
     for (index, model) in models().into_iter().enumerate() {
         let mut manifest = manifest(model);
         manifest.optimiser.method = if index % 2 == 0 { Method::AdamW } else { Method::Lamb };
@@ -36,12 +36,13 @@ fn recomputing_threads_and_paths_change_nothing() {
         assert!(expected.1.iter().all(|(loss, _)| *loss != LOSS_NOT_FINITE));
         for path in paths() {
             for threads in [1, 2, 3, 8] {
-                for recompute in [false, true] {
+                for (recompute, packed) in [(false, u64::MAX), (true, u64::MAX), (false, 0), (true, 0)] {
                     manifest.training.recompute = recompute;
                     let mut exact = Exact::new(threads, Some(path)).unwrap();
+                    exact.pack_up_to(packed);
                     let found = two_rounds(&mut exact, &manifest, count);
                     manifest.training.recompute = false;
-                    assert!(found == expected, "{path:?} {threads} {recompute} model {index}");
+                    assert!(found == expected, "{path:?} {threads} {recompute} {packed} model {index}");
                 }
             }
         }
@@ -59,8 +60,12 @@ fn products_shared_by_threads_change_nothing() {
         let state = one.initial(&manifest, &windows);
         let expected = leaf(&mut one, &manifest, &state, 1, &windows);
         for threads in [2, 3, 8] {
-            let found = leaf(&mut Exact::new(threads, None).unwrap(), &manifest, &state, 1, &windows);
-            assert!(found == expected, "{threads}");
+            for packed in [u64::MAX, 0] {
+                let mut exact = Exact::new(threads, None).unwrap();
+                exact.pack_up_to(packed);
+                let found = leaf(&mut exact, &manifest, &state, 1, &windows);
+                assert!(found == expected, "{threads} {packed}");
+            }
         }
     }
 }
