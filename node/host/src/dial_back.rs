@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use muster_core::ids::MemberId;
 use muster_core::limits;
 use muster_core::lock::lock;
 use muster_keeper::shares::{Places, Rank};
@@ -36,7 +37,9 @@ const REMEMBERED: usize = limits::MEMBERS;
 #[derive(Default)]
 struct Purses {
     sources: BTreeMap<IpAddr, Purse>,
-    payers: BTreeMap<Payer, Purse>,
+    /// Whatever newcomers there are, each member has its own.
+    members: BTreeMap<MemberId, Purse>,
+    newcomers: BTreeMap<MemberId, Purse>,
 }
 
 /// Tries the addresses of those who enrol and return.
@@ -107,7 +110,10 @@ impl DialBack {
     fn pay(&self, payer: Payer, targets: &[SocketAddr], now: Instant) -> bool {
         let mut purses = lock(&self.purses);
         // By who asks before by who is dialled: whoever asks too much uses up nothing of others.
-        let own = remembered(&mut purses.payers, payer, PAYER, now);
+        let own = match payer {
+            Payer::Member(member) => remembered(&mut purses.members, member, PAYER, now),
+            Payer::Newcomers(key) => remembered(&mut purses.newcomers, key, PAYER, now),
+        };
         let may_ask = own.is_some_and(|own| targets.iter().all(|_| own.take(now)));
         let mut may_dial = |target: &SocketAddr| {
             let purse = remembered(&mut purses.sources, source(target.ip()), SOURCE, now);
@@ -148,7 +154,7 @@ fn home(told: &[String]) -> Reach {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::{List, Text};
-    use muster_core::ids::{Digest, MemberId, RunId};
+    use muster_core::ids::{Digest, RunId};
     use muster_core::messages::enrol::Addresses;
     use muster_core::sign::Identity;
     use muster_net::listener::Listener;
@@ -236,6 +242,12 @@ mod tests {
         );
         assert_eq!(dials(newcomers(9), "8.8.8.8:1"), 16, "another invitation has its own");
         assert_eq!(dials(member(9), "8.8.8.8:1"), 16, "and a member, too");
+        for key in 0..=REMEMBERED as u64 {
+            let mut name = [1; 32];
+            name[..8].copy_from_slice(&key.to_le_bytes());
+            steward.pay(Payer::Newcomers(MemberId(name)), &[at("9.9.9.9:1")], now);
+        }
+        assert_eq!(dials(member(10), "7.7.7.7:1"), 16, "however many keys newcomers have");
     }
 
     /// Addresses where somebody accepts, and then says nothing.

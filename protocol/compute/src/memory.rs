@@ -4,7 +4,7 @@ use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Training};
 
 use crate::backend::{Device, Precision};
 use crate::kernel::BUFFER;
-use crate::passes::PACKED_AT_ONCE;
+use crate::passes::{COLUMNS, PACKED_AT_ONCE};
 use crate::plan::{PACKED_BYTES, joined};
 use crate::turns::ROWS;
 
@@ -31,7 +31,7 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
     };
     let gradient = if tasks > 1 { parameters } else { sizes.late() + sizes.pieces() };
     let packed =
-        if 8 * matrices <= PACKED_BYTES.into() { 2 * matrices } else { busy * PACKED_AT_ONCE as WideCount };
+        if 8 * matrices <= PACKED_BYTES.into() { 2 * matrices } else { busy * sizes.packed_at_once() };
     // The gradient; matrices packed for both directions; windows; what the embedding waits for; strips.
     let values = gradient
         + packed
@@ -213,6 +213,11 @@ impl Sizes {
     /// Values of the gradient of one window on their way to the grid: a piece of each width that matrices have.
     fn pieces(&self) -> WideCount {
         ROWS as WideCount * (self.width + self.hidden)
+    }
+
+    /// Values of matrices that are packed together, at most: whole tiles of the deepest one.
+    fn packed_at_once(&self) -> WideCount {
+        PACKED_AT_ONCE as WideCount + COLUMNS as WideCount * self.vocabulary.max(self.hidden).max(self.width)
     }
 
     /// Values of the scores of one head, padded as `Heads::score_stride` pads them.

@@ -19,7 +19,7 @@ const SHARED_PRODUCT: usize = 1 << 23;
 /// Weights that are packed together where not all of them are kept packed: they stay in a cache while they are multiplied by.
 pub(crate) const PACKED_AT_ONCE: usize = 1 << 18;
 /// Columns of a right factor that are packed together are whole tiles of every path.
-const COLUMNS: usize = 64;
+pub(crate) const COLUMNS: usize = 64;
 
 /// Packs `W` transposed, as the forward pass multiplies by it.
 pub(crate) fn pack_forward(kernels: Kernels, panels: &mut Panels, parameters: &[f32], matrix: Matrix) {

@@ -236,11 +236,14 @@ impl Follower {
         let news = self.poll().await?;
         let mut events = Vec::new();
         self.check_room(&news.records).map_err(|Misuse(why)| FollowError::Room(why))?;
-        for (signed, record) in news.records.iter().zip(self.take_all(&news.records)?) {
+        let (taken, broken) = self.take_all(&news.records);
+        // Also before one that breaks a rule: others must hear of what a steward shows here.
+        for (signed, record) in news.records.iter().zip(taken) {
             self.weigh_shown()?;
             self.spread(signed, &record, news.newest)?;
             events.push(Event::Sealed(Box::new(record)));
         }
+        broken?;
         for notice in news.notices.into_inner() {
             self.prefetch(&notice);
             if let Some(listener) = &self.listener {
@@ -341,24 +344,32 @@ impl Follower {
     }
 
     /// Takes in records and writes them down: once the ledger has taken them, so that the journal never holds a record that breaks
-    /// a rule, and all at once, since a disk may take longer for each write than the ledger for hundreds of records.
-    fn take_all(&mut self, records: &[Signed<Record>]) -> Result<Vec<Verified<Record>>, FollowError> {
+    /// a rule, and all at once, since a disk may take longer for each write than the ledger for hundreds of records. Gives those
+    /// before the first that breaks a rule, and what that is.
+    fn take_all(&mut self, records: &[Signed<Record>]) -> (Vec<Verified<Record>>, Result<(), FollowError>) {
         let mut taken = Vec::new();
-        let broken = records.iter().try_for_each(|signed| self.take(signed).map(|record| taken.push(record)));
-        if let (Some(journal), Some(first)) = (&self.journal, taken.first()) {
-            journal.append_all(first.height, &records[..taken.len()]).map_err(FollowError::Store)?;
+        let mut broken =
+            records.iter().try_for_each(|signed| self.take(signed).map(|record| taken.push(record)));
+        let written = match (&self.journal, taken.first()) {
+            (Some(journal), Some(first)) => journal.append_all(first.height, &records[..taken.len()]),
+            _ => Ok(()),
+        };
+        // AUDIT-13: kept before halting, so that this member does not follow again after a restart. Another seal of its height may
+        // have come just before it, and is in the journal by now.
+        if let Err(FollowError::Misconduct(_, proof)) = &mut broken {
+            *proof = self.keep_proof(self.proof_of(&records[taken.len()]).as_ref());
         }
-        broken.map(|()| taken)
+        if written.is_err() {
+            // Nothing is shown of what a crash would undo.
+            taken.clear();
+        }
+        (taken, broken.and(written.map_err(FollowError::Store)))
     }
 
     fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, FollowError> {
         let record = match self.ledger.apply(signed) {
             Ok(record) => record,
-            Err(reject) => {
-                // AUDIT-13: kept before halting, so that this member does not follow again after a restart.
-                let proof = self.keep_proof(self.proof_of(signed).as_ref());
-                return Err(FollowError::Misconduct(reject, proof));
-            }
+            Err(reject) => return Err(FollowError::Misconduct(reject, None)),
         };
         self.keep_row();
         match &record.body {

@@ -34,9 +34,13 @@ impl Contact {
         &self.says
     }
 
-    /// Whether it may have said this.
-    pub(super) fn is_own(&self, addresses: &Addresses) -> bool {
-        *addresses == self.says || *addresses == self.listens
+    /// A Return with these addresses was sealed; whether it may have said them.
+    pub(super) fn sealed(&mut self, addresses: &Addresses) -> bool {
+        if *addresses == self.listens {
+            // Also where the answer was lost, or this member has given up meanwhile.
+            *self = Self::new(self.listens.clone());
+        }
+        *addresses == self.says
     }
 
     /// The steward has taken what it says.

@@ -70,7 +70,7 @@ impl Node {
         let Some(back) = back else { return };
         // What an earlier process of this machine said was said before this one had read everything.
         let later = self.since.is_some_and(|since| back.height > since);
-        if later && !self.contact.is_own(&back.addresses) {
+        if later && !self.contact.sealed(&back.addresses) {
             self.end(MembershipEnd::Elsewhere(back.into_inner().addresses));
         }
     }

@@ -67,6 +67,10 @@ fn payer(ledger: &Ledger, body: &Body, author: MemberId) -> Payer {
     let enrol = signed.verify(ledger.run());
     let invitation = enrol.ok().and_then(|enrol| enrol.invitation.clone());
     Payer::Newcomers(match (invitation, &manifest.admission.mode) {
+        // A member makes as many invitations as it likes, and pays for all of them.
+        (Some(shown), _) if shown.invitation.claimed_signer() != manifest.organiser => {
+            shown.invitation.claimed_signer()
+        }
         (Some(shown), _) => shown.possession.claimed_signer(),
         (None, Mode::Open) => manifest.steward,
         (None, Mode::Listed(_) | Mode::Invited) => author,

@@ -168,8 +168,8 @@ pub struct Dial {
 pub enum Payer {
     /// A member's own.
     Member(MemberId),
-    /// That of all who come with the invitation of this key; of one that the manifest lists; or, with the steward's key, that of
-    /// all who come to an open run without an invitation.
+    /// That of all who come with the organiser's invitation of this key, or with any of this member; of one that the manifest lists;
+    /// or, with the steward's key, that of all who come to an open run without an invitation.
     Newcomers(MemberId),
 }
 

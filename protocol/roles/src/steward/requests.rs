@@ -74,6 +74,9 @@ impl Steward {
 
     /// Proposes what its author waits for.
     fn propose(&mut self, question: Question, body: Body) {
+        if let Body::Return(back) = &body {
+            self.watch_move(&back.claimed_signer());
+        }
         self.admission.wait(&body, question);
         self.conductor.propose(body);
     }
@@ -83,6 +86,12 @@ impl Steward {
     pub(super) fn dialled_back(&mut self, question: Question, found: Result<(), String>) {
         let body = self.admission.dialled(question).or_bug("a proposal whose author was looked for");
         match (body, found) {
+            // Asked twice, because an answer was lost.
+            (Some(Body::Admit(signed)), Ok(()))
+                if self.ledger().member(&signed.claimed_signer()).is_some() =>
+            {
+                self.effects.push_back(StewardEffect::Answer(question, Response::Done));
+            }
             (Some(body), Ok(())) => self.propose(question, body),
             (_, Err(why)) => {
                 self.effects.push_back(StewardEffect::Answer(question, Response::refused(&why)));
@@ -340,7 +349,6 @@ impl Steward {
             Notice::Echo(_) | Notice::Result(_) => {}
             Notice::Return(signed) => {
                 self.ledger().check_return(signed)?;
-                self.watch_move(&signed.claimed_signer());
                 return Ok(Disposition::Sealed(Box::new(Body::Return(signed.clone()))));
             }
             Notice::Leave(signed) => {

@@ -166,7 +166,6 @@ fn read(file: &mut File) -> io::Result<Pages> {
     while at < pages.length {
         at = data_from(file, at)?.min(pages.length) / PAGE as u64 * PAGE as u64;
         file.seek(SeekFrom::Start(at))?;
-        // A file that became shorter since is damaged, as the database will find.
         let most = (pages.length - at).min(run.len() as u64);
         let found = fill(&mut file.take(most), &mut run)?;
         for (number, page) in (at / PAGE as u64..).zip(run[..found].chunks(PAGE)) {
@@ -176,7 +175,8 @@ fn read(file: &mut File) -> io::Result<Pages> {
                 pages.pages.insert(number, kept);
             }
         }
-        if found == 0 {
+        // A file that becomes shorter meanwhile is damaged, as the database will find.
+        if (found as u64) < most {
             break;
         }
         at += found as u64;
