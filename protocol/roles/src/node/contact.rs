@@ -21,12 +21,14 @@ pub(super) struct Contact {
     again: Option<u64>,
     /// How long it waits after the next refusal.
     pause: u64,
+    /// Whether it has ever gone on without: that may be sealed later than where it listens.
+    withdrew: bool,
 }
 
 impl Contact {
     /// Of a member that listens there.
     pub(super) fn new(listens: Addresses) -> Self {
-        Self { says: listens.clone(), listens, refused: 0, again: None, pause: FIRST }
+        Self { says: listens.clone(), listens, refused: 0, again: None, pause: FIRST, withdrew: false }
     }
 
     /// What it says now.
@@ -38,9 +40,9 @@ impl Contact {
     pub(super) fn sealed(&mut self, addresses: &Addresses) -> bool {
         if *addresses == self.listens {
             // Also where the answer was lost, or this member has given up meanwhile.
-            *self = Self::new(self.listens.clone());
+            *self = Self { withdrew: self.withdrew, ..Self::new(self.listens.clone()) };
         }
-        *addresses == self.says
+        *addresses == self.says || (self.withdrew && addresses.is_empty())
     }
 
     /// The steward has taken what it says.
@@ -70,7 +72,7 @@ impl Contact {
         if self.says.is_empty() {
             return;
         }
-        self.says = Addresses::default();
+        (self.says, self.withdrew) = (Addresses::default(), true);
         self.again = Some(now.saturating_add(self.pause));
         self.pause = self.pause.saturating_mul(2).min(LONGEST);
     }
