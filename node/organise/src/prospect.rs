@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use muster_core::limits;
-use muster_core::manifest::Manifest;
+use muster_core::manifest::{Manifest, Mode};
 use muster_core::regime::Regime;
 
 use crate::rates::{Rates, Wrong, percent};
@@ -86,7 +86,21 @@ fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
 /// nothing, rounds that are forgotten soon.
 pub fn warnings(manifest: &Manifest) -> Vec<String> {
     let said = too_few(manifest).into_iter().chain(unpriced(manifest)).map(str::to_owned);
-    said.chain(forgetting(manifest)).collect()
+    said.chain(uninvited(manifest)).chain(forgetting(manifest)).collect()
+}
+
+/// What is wrong where a run waits for more nodes than may come without an invitation before its first round (STAND-8).
+fn uninvited(manifest: &Manifest) -> Option<String> {
+    let admission = &manifest.admission;
+    let (nodes, most) = (u32::from(admission.start_nodes), u32::from(admission.most_members));
+    let all = (3 * most).div_ceil(4).saturating_sub(admission.start_verifiers.into());
+    let places = all.min(most.div_ceil(2)).min(admission.per_round.into());
+    (admission.mode == Mode::Open && nodes > places).then(|| {
+        format!(
+            "the run begins with {nodes} nodes, of which {places} at most may come without an invitation: invite the others, or \
+             set a smaller admission.start_nodes, or a larger admission.per_round or admission.most_members"
+        )
+    })
 }
 
 /// What is wrong where members bring in others and no probation prices them (STAND-5).
@@ -145,6 +159,7 @@ mod tests {
     use muster_core::manifest::{Data, Start, Tokeniser};
 
     use super::*;
+    use crate::config::admission::ModeSetting;
     use crate::config::local::Local;
     use crate::config::preset::Preset;
     use crate::config::{Makers, Settings};
@@ -212,6 +227,21 @@ mod tests {
         };
         assert!(warned(1, 0).is_some_and(|said| said.contains("Set admission.probation")));
         assert_eq!((warned(0, 0), warned(1, 100)), (None, None));
+    }
+
+    #[test]
+    fn stand_8_an_open_run_that_strangers_alone_cannot_begin_is_warned_of() {
+        let warned = |mode, nodes, most| {
+            uninvited(&manifest(|settings| {
+                let admission = &mut settings.admission;
+                (admission.mode, admission.start_nodes, admission.most_members) = (mode, nodes, most);
+                (admission.start_verifiers, admission.probation) = (2, 100);
+            }))
+        };
+        assert_eq!(warned(ModeSetting::Invited, 9, 12), None);
+        assert_eq!((warned(ModeSetting::Open, 6, 12), warned(ModeSetting::Open, 16, 256)), (None, None));
+        assert!(warned(ModeSetting::Open, 7, 12).is_some_and(|said| said.contains("of which 6 at most")));
+        assert!(warned(ModeSetting::Open, 17, 256).is_some_and(|said| said.contains("of which 16 at most")));
     }
 
     #[test]

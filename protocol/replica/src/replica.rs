@@ -357,6 +357,11 @@ impl Replica {
     /// [`StoreError`] where neither the disk nor the memory takes the state before.
     pub fn rewind(&mut self, sealed: &StateRoots, round: Round) -> Result<bool, StoreError> {
         let root = sealed.root();
+        // What came after it may never have been applied here.
+        if !self.torn && self.held.roots == *sealed {
+            self.round = round;
+            return Ok(true);
+        }
         // Without its moments a state cannot be trained on.
         let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
         let Some(held) = kept.and_then(|kept| kept.held(sealed.clone())) else { return Ok(false) };

@@ -59,6 +59,18 @@ fn state_6_a_replica_goes_back_to_its_own_copy_moments_included() {
     assert!(replica.state_at(&roots[2].root()).is_some(), "later states stay for audits");
 }
 
+/// Outcomes before a Rewind may never be applied: what they led to is taken back all the same.
+#[test]
+fn state_6_whoever_has_not_gone_on_yet_stays_where_it_is() {
+    for limits in [limit(), Rollback::never()] {
+        let (mut replica, roots) = trained("stayed", limits);
+        let kept = replica.state_at(&roots[2].root()).is_some();
+        assert!(replica.rewind(&roots[3], Round(9)).unwrap());
+        assert_eq!((replica.state().roots(), replica.round()), (roots[3].clone(), Round(9)));
+        assert_eq!(replica.state_at(&roots[2].root()).is_some(), kept, "nothing is forgotten for it");
+    }
+}
+
 #[test]
 fn state_6_it_goes_back_to_nothing_that_it_has_not_kept_whole() {
     let (mut replica, roots) = trained("forgotten", limit());

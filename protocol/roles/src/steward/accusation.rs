@@ -24,6 +24,31 @@ pub struct Allegation {
     pub owed: bool,
     /// How often it was examined and could not be decided.
     pub tries: u32,
+    /// What was answered, if the evidence is an answer to a call.
+    pub reply: Option<Reply>,
+}
+
+/// An answer to a call, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Digest of the signed question.
+    ask: Digest,
+    /// Digest of the logits.
+    logits: Digest,
+}
+
+impl Reply {
+    /// What was answered, by evidence of kind *Answer* whose signatures are right.
+    pub(super) fn of(ledger: &Ledger, evidence: &Evidence) -> Option<Self> {
+        let Evidence::Answer(call) = evidence else { return None };
+        let answer = call.answer.verify(ledger.run()).ok()?;
+        Some(Self { ask: answer.ask, logits: answer.logits })
+    }
+
+    /// Whether both answer one question differently, so that one of them is false.
+    pub(super) fn contradicts(self, other: Self) -> bool {
+        self.ask == other.ask && self.logits != other.logits
+    }
 }
 
 /// Evidence of two different commitments of one member in one round, if `second` differs from the held or

@@ -36,7 +36,7 @@ use grounds::{Examination, examination, is_out, withholds};
 use jury::{Conviction, Settled, Trials};
 use queue::{Ground, Heard, PendingAccusation, Queue};
 
-use super::accusation::{Allegation, fetches};
+use super::accusation::{Allegation, Reply, fetches};
 use super::hearing::{Matter, Ruling};
 use super::interface::KeptContribution;
 
@@ -100,7 +100,8 @@ impl Court {
         let fetches = fetches(facts.ledger, &evidence, &claim);
         let (round, subject, of_leaves) = (claim.round, claim.subject, evidence.is_of_leaves());
         let digest = evidence.digest();
-        let accusation = Allegation { evidence, digest, accuser, claim, owed: false, tries: 0 };
+        let reply = Reply::of(facts.ledger, &evidence);
+        let accusation = Allegation { evidence, digest, accuser, claim, owed: false, tries: 0, reply };
         self.queue.accuse(accusation, fetches, accuser == facts.steward)?;
         if of_leaves {
             self.orders.push_back(Order::Suspect(round, subject));
@@ -115,7 +116,7 @@ impl Court {
         let fetches = fetches(facts.ledger, &evidence, &claim);
         self.orders.push_back(Order::Suspect(claim.round, claim.subject));
         let digest = evidence.digest();
-        let accusation = Allegation { evidence, digest, accuser, claim, owed: true, tries: 0 };
+        let accusation = Allegation { evidence, digest, accuser, claim, owed: true, tries: 0, reply: None };
         self.queue.owe(&accusation, fetches);
     }
 
@@ -238,10 +239,10 @@ impl Court {
     }
 
     fn examine(&mut self, ledger: &Ledger, next: PendingAccusation) {
-        let PendingAccusation { ground, digest, accuser, claim, tries, .. } = next;
+        let PendingAccusation { ground, digest, accuser, claim, tries, reply, .. } = next;
         let owed = matches!(ground, Ground::Owed(_));
         let (Ground::Evidence(evidence) | Ground::Owed(evidence)) = ground;
-        let accusation = Allegation { evidence: *evidence, digest, accuser, claim, owed, tries };
+        let accusation = Allegation { evidence: *evidence, digest, accuser, claim, owed, tries, reply };
         let matter = self.matter(ledger, &accusation);
         self.orders.push_back(Order::Hear(Box::new(accusation), Box::new(matter)));
     }

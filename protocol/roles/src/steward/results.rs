@@ -42,6 +42,7 @@ impl Steward {
             claim: Claim { culprit: said.author(), subject: said.author(), round: said.round },
             owed: false,
             tries: 0,
+            reply: None,
         })
     }
 

@@ -13,6 +13,15 @@ use muster_roles::steward::hearing::Ruling;
 
 use super::run::{Run, identity};
 
+/// What the first node answers to the second one, which asks one of many questions.
+fn answer(run: &Run, number: u32, logit: i32) -> FalseAnswer {
+    let (id, tokens) = (run.ledger.run(), List::new(vec![number / 16, number % 16]).unwrap());
+    let root = run.ledger.state().root();
+    let ask = identity(1).sign(id, &Ask { round: Round(0), root, row: Row(0), tokens, positions: 1 });
+    let answer = Answer { ask: ask.digest(), logits: logits_digest(&[logit]) };
+    FalseAnswer { answer: identity(0).sign(id, &answer), ask }
+}
+
 /// What the first node answers to a question of the second one about a round.
 fn call(run: &Run, round: u32) -> FalseAnswer {
     let (id, tokens) = (run.ledger.run(), List::new(vec![1, 2]).unwrap());
@@ -96,25 +105,56 @@ fn call_7_strangers_bring_nothing_and_call_6_nothing_is_examined_that_does_not_f
     assert!(run.ask(identity(101).id(), Request::StateOffer).is_none());
 }
 
+/// Whoever has no state brings both answers to a call, and cannot know which of them is true: it is heard whichever the
+/// steward examines first, and it is not barred.
+#[test]
+fn audit_28_the_true_one_of_two_answers_neither_shields_the_false_one_nor_bars_their_accuser() {
+    for first_is_true in [true, false] {
+        let mut run = Run::new();
+        let (id, truth) = (run.ledger.run(), call(&run, 0));
+        let other = Answer { ask: truth.ask.digest(), logits: logits_digest(&[8]) };
+        let lie = FalseAnswer { answer: identity(2).sign(id, &other), ask: truth.ask.clone() };
+        let order = if first_is_true { [truth, lie] } else { [lie, truth] };
+        // Both are brought before either is examined, as a caller does.
+        for evidence in order {
+            assert!(accuse(&mut run, identity(1).id(), evidence));
+        }
+        let mut bans = Vec::new();
+        for _ in 0..2 {
+            bans = heard(&mut run, |culprit, round| match culprit == identity(2).id() {
+                true => Judgement::Guilty {
+                    culprit,
+                    round,
+                    finding: FindingKind::FalseAnswer,
+                    detail: String::new(),
+                },
+                false => Judgement::NotGuilty("the logits have the signed digest".into()),
+            });
+        }
+        let [ban] = &bans[..] else { panic!("{bans:?}") };
+        assert_eq!(ban.culprit, identity(2).id());
+        // Another call of the same member is examined at once. A true answer alone costs it its hearing.
+        let taken = [9, 10].map(|number| {
+            let evidence = answer(&run, number, 7);
+            let taken = accuse(&mut run, identity(1).id(), evidence);
+            if taken {
+                assert_eq!(heard(&mut run, |_, _| Judgement::NotGuilty("it is true".into())).len(), 1);
+            }
+            taken
+        });
+        assert_eq!(taken, [true, false], "the true one first: {first_is_true}");
+    }
+}
+
 /// Answers that are right, brought as evidence by the hundred: each would cost the steward a forward pass.
 #[test]
 fn audit_28_true_answers_cost_their_accuser_its_hearing() {
     let mut run = Run::new();
-    let (id, root) = (run.ledger.run(), run.ledger.state().root());
     let mut examined = 0;
-    for token in 0..100 {
-        let ask = Ask {
-            round: Round(0),
-            root,
-            row: Row(0),
-            tokens: List::new(vec![token % 16]).unwrap(),
-            positions: 1,
-        };
-        let ask = identity(1).sign(id, &ask);
-        let answer = Answer { ask: ask.digest(), logits: logits_digest(&[token as i32]) };
-        let evidence = FalseAnswer { answer: identity(0).sign(id, &answer), ask };
+    for number in 0..100 {
+        let evidence = answer(&run, number, number as i32);
         let taken = accuse(&mut run, identity(1).id(), evidence);
-        assert_eq!(taken, token == 0, "{token}");
+        assert_eq!(taken, number == 0, "{number}");
         if run.hearing.is_some() {
             examined += 1;
             let bans =

@@ -12,7 +12,7 @@ use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::messages::evidence::Evidence;
 
 use crate::setback::Setback;
-use crate::steward::accusation::Allegation;
+use crate::steward::accusation::{Allegation, Reply};
 
 /// Accusations of members that wait at most.
 const WAITING: usize = 256;
@@ -67,11 +67,13 @@ pub(super) struct PendingAccusation {
     /// Whether the steward computes on the accuser's bare word, which none of its signatures backs
     /// (AUDIT-28).
     unbacked: bool,
+    /// What was answered, if the evidence is an answer to a call.
+    pub(super) reply: Option<Reply>,
 }
 
 impl PendingAccusation {
     fn new(ground: Ground, accusation: &Allegation, fetches: bool, own: bool) -> Self {
-        let Allegation { evidence, digest, accuser, claim, .. } = accusation;
+        let Allegation { evidence, digest, accuser, claim, reply, .. } = accusation;
         Self {
             ground,
             digest: *digest,
@@ -83,6 +85,7 @@ impl PendingAccusation {
             anybodys: is_anybodys(evidence),
             fetches,
             unbacked: !own && matches!(evidence, Evidence::Answer(_) | Evidence::Aggregation(_)),
+            reply: *reply,
         }
     }
 
@@ -107,6 +110,15 @@ pub(super) enum Heard {
     Undecided,
 }
 
+/// An answer to a call that was examined.
+struct ExaminedReply {
+    reply: Reply,
+    /// Whether it was false.
+    founded: bool,
+    /// The accuser's setback before it.
+    before: Option<Setback>,
+}
+
 /// Accusations that wait, and cases that are being examined.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -121,6 +133,8 @@ pub(super) struct Queue {
     withheld: BTreeMap<MemberId, Setback>,
     /// Accusers whose unbacked accusations came to nothing. For some rounds they may bring no other.
     unfounded: BTreeMap<MemberId, Setback>,
+    /// The last answer of each accuser that was examined: another one to the same call may follow.
+    replies: BTreeMap<MemberId, ExaminedReply>,
     /// The round that is next.
     round: Round,
     /// How many accusations of each accuser were unfounded or undecided: the others are heard before it.
@@ -146,7 +160,7 @@ impl Queue {
         let ground = Ground::Evidence(Box::new(accusation.evidence.clone()));
         let waiting = PendingAccusation::new(ground, &accusation, fetches, own);
         // AUDIT-28: refused and not kept, so that it takes nobody else's place meanwhile.
-        if waiting.unbacked && self.is_barred(&accusation.accuser) {
+        if waiting.unbacked && self.is_barred(&accusation.accuser) && !self.answers_what_failed(&waiting) {
             return Err(BARRED);
         }
         let count = |such: &dyn Fn(&PendingAccusation) -> bool| {
@@ -224,11 +238,13 @@ impl Queue {
     pub(super) fn heard(&mut self, now: u64, culprit: &MemberId, how: Heard) {
         let Some(mut case) = self.hearing.remove(culprit).or_bug("a case before the court") else { return };
         match how {
-            Heard::Founded => {}
+            Heard::Founded => self.note_false_reply(&case),
+            // The accuser brought two answers to one call, and the other one was false.
+            Heard::Unfounded if self.was_the_true_one(&case) => {}
             Heard::Unfounded => {
                 *self.vain.entry(case.accuser).or_default() += 1;
                 if case.unbacked {
-                    self.bar(case.accuser);
+                    self.bar(&case);
                 }
             }
             Heard::Undecided => {
@@ -267,18 +283,61 @@ impl Queue {
     }
 
     /// Bars an accuser whose unbacked accusation came to nothing. Its other unbacked accusations are dropped:
-    /// the end of the run would wait for them.
-    fn bar(&mut self, accuser: MemberId) {
+    /// the end of the run would wait for them. What contradicts a true answer is false, and stays.
+    fn bar(&mut self, case: &PendingAccusation) {
+        let accuser = case.accuser;
         let before = self.unfounded.get(&accuser).copied();
         self.unfounded.insert(accuser, Setback::after(before, self.round));
+        if let Some(reply) = case.reply {
+            self.replies.insert(accuser, ExaminedReply { reply, founded: false, before });
+        }
         let (known, waiting) = (&mut self.known, &mut self.waiting);
         waiting.retain(|one| {
-            let dropped = one.unbacked && one.accuser == accuser;
+            let rival = one.reply.zip(case.reply).is_some_and(|(one, other)| one.contradicts(other));
+            let dropped = one.unbacked && one.accuser == accuser && !rival;
             if dropped {
                 known.remove(&one.name());
             }
             !dropped
         });
+    }
+
+    /// Whether the accuser's last examined answer was to the same call, and another one: one of the two is
+    /// false (CALL-10).
+    fn contradicted(&self, case: &PendingAccusation) -> Option<&ExaminedReply> {
+        let last = self.replies.get(&case.accuser)?;
+        case.reply.filter(|reply| reply.contradicts(last.reply)).map(|_| last)
+    }
+
+    /// AUDIT-28: whether this answer must be false, since the accuser's last one to the same call was true.
+    fn answers_what_failed(&self, case: &PendingAccusation) -> bool {
+        self.contradicted(case).is_some_and(|last| !last.founded)
+    }
+
+    /// AUDIT-28: whether this answer was brought beside a false one to the same call, which excuses one
+    /// true answer.
+    fn was_the_true_one(&mut self, case: &PendingAccusation) -> bool {
+        let excused = self.contradicted(case).is_some_and(|last| last.founded);
+        if excused {
+            self.replies.remove(&case.accuser);
+        }
+        excused
+    }
+
+    /// Notes that an answer was false. The true one that was brought beside it did not come to nothing.
+    fn note_false_reply(&mut self, case: &PendingAccusation) {
+        let Some(reply) = case.reply else { return };
+        let accuser = case.accuser;
+        if !self.answers_what_failed(case) {
+            self.replies.insert(accuser, ExaminedReply { reply, founded: true, before: None });
+            return;
+        }
+        let before = self.replies.remove(&accuser).and_then(|last| last.before);
+        match before {
+            Some(before) => self.unfounded.insert(accuser, before),
+            None => self.unfounded.remove(&accuser),
+        };
+        self.vain.entry(accuser).and_modify(|vain| *vain = vain.saturating_sub(1));
     }
 
     /// Whether an accuser may bring no unbacked accusation in this round.

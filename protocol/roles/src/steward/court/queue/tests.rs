@@ -25,7 +25,8 @@ fn total(accuser: u8, culprit: u8, number: u32) -> Allegation {
 
 fn of(evidence: Evidence, accuser: u8, culprit: u8, round: u32) -> Allegation {
     let claim = Claim { culprit: member(culprit), subject: member(culprit), round: Round(round) };
-    Allegation { digest: evidence.digest(), evidence, accuser: member(accuser), claim, owed: false, tries: 0 }
+    let (digest, accuser) = (evidence.digest(), member(accuser));
+    Allegation { digest, evidence, accuser, claim, owed: false, tries: 0, reply: None }
 }
 
 fn equivocation(accuser: u8, number: u32) -> Allegation {
