@@ -18,6 +18,7 @@ mod hearing;
 mod inbox;
 mod listen;
 mod options;
+mod origins;
 mod presence;
 mod questions;
 mod recover;
@@ -102,6 +103,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let care = warnings(&recovered.manifest).into_iter().chain(short_disk(&recovered.manifest, &options));
     care.for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;
+    origins::recall(&recovered.home, &recovered.ledger, &listening.shares);
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
         Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),
         None => (None, None, Vec::new()),
@@ -121,6 +123,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
+    servers.spawn(origins::remember(driver.court.home.clone(), listening.shares.clone(), origins::PAUSE));
     for listener in listening.listeners {
         let mut stopped = stopped.clone();
         let shutdown = async move {

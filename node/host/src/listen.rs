@@ -28,6 +28,8 @@ const MOST_OWN: usize = muster_core::limits::ADDRESSES / 2 - 1;
 /// Bound sockets and the addresses to dial.
 pub(super) struct Listening {
     pub(super) listeners: Vec<Listener>,
+    /// Of all of them.
+    pub(super) shares: Arc<Shares>,
     pub(super) addresses: Vec<String>,
 }
 
@@ -56,7 +58,7 @@ impl Listening {
         };
         bounded(&addresses)?;
         home.write_file(LISTENED, lines(bound.iter().map(SocketAddr::to_string)).as_bytes())?;
-        Ok(Self { listeners, addresses })
+        Ok(Self { listeners, shares, addresses })
     }
 
     /// Writes down for `muster invite` where to dial, the swarm's multiaddresses last, as many as a ticket holds.

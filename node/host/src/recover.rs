@@ -144,6 +144,13 @@ impl From<StoreError> for Unbuilt {
     }
 }
 
+/// In which order starts are tried, `None` being the beginning of the run: the newest state that is old enough, since the fewest
+/// rounds are to be applied again. Those that are too new come last: they leave out states that audits and rollback ask for.
+fn starts(states: Vec<Round>, wanted: u32) -> impl Iterator<Item = Option<Round>> {
+    let (old, new): (Vec<Round>, Vec<Round>) = states.into_iter().partition(|round| round.0 <= wanted);
+    old.into_iter().rev().map(Some).chain([None]).chain(new.into_iter().map(Some))
+}
+
 struct Recovery<'a> {
     home: &'a Home,
     manifest: &'a Arc<Manifest>,
@@ -162,13 +169,9 @@ impl Recovery<'_> {
     /// the beginning, by the aggregates on disk.
     fn replica(&self, ledger: &Ledger) -> Outcome<Replica> {
         let wanted = ledger.next_round().0.saturating_sub(self.manifest.retention.states);
-        // A state of a round that was taken back leads to another root than the sealed one: then the next is tried.
-        let (mut starts, later): (Vec<Round>, Vec<Round>) =
-            self.home.states()?.into_iter().partition(|round| round.0 <= wanted);
-        // The newest of those that are old enough: the fewest rounds to apply again.
-        starts.reverse();
         let mut why = String::new();
-        for start in starts.into_iter().chain(later).map(Some).chain([None]) {
+        // A state of a round that was taken back leads to another root than the sealed one: then the next is tried.
+        for start in starts(self.home.states()?, wanted) {
             match self.rebuild(ledger, start) {
                 Ok(replica) => return Ok(replica),
                 // Another start would need less room, and leave out states that are asked for.
@@ -248,4 +251,20 @@ pub(super) fn write_down(court: &Court) -> Outcome<()> {
     let kept = manifest.audit_window().max(manifest.model.lag()) + 2;
     home.prune_updates(&|round| court.keep_aggregates || round.0.saturating_add(kept) >= oldest.0)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rollback_4_no_start_is_taken_that_leaves_out_a_state_which_another_one_leads_to() {
+        let tried = |states: &[u32], wanted| {
+            let states = states.iter().copied().map(Round).collect();
+            starts(states, wanted).map(|start| start.map(|round| round.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(tried(&[16], 3), [None, Some(16)], "the only one is too new: from the beginning");
+        assert_eq!(tried(&[8, 16, 32, 40], 20), [Some(16), Some(8), None, Some(32), Some(40)]);
+        assert_eq!(tried(&[], 0), [None]);
+    }
 }

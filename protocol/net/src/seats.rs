@@ -216,13 +216,18 @@ impl Table {
         these.min_by_key(|(_, taken)| taken.since).map(|(number, _)| *number)
     }
 
-    /// The source that has most seats of this kind.
-    fn crowded(&self, of: impl Fn(&Taken) -> bool) -> Option<Source> {
+    /// How many seats of this kind each source has.
+    fn by_source(&self, of: impl Fn(&Taken) -> bool) -> BTreeMap<Source, usize> {
         let mut by_source: BTreeMap<Source, usize> = BTreeMap::new();
         for taken in self.seats.values().filter(|taken| of(taken)) {
             *by_source.entry(taken.source).or_default() += 1;
         }
-        by_source.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source)
+        by_source
+    }
+
+    /// The source that has most seats of this kind.
+    fn crowded(&self, of: impl Fn(&Taken) -> bool) -> Option<Source> {
+        self.by_source(of).into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source)
     }
 
     /// The member that has most seats.
@@ -238,14 +243,15 @@ impl Table {
 
     /// Takes the seat of a connection in its handshake for one of this source.
     fn make_room_for_unknown(&mut self, source: Source, known: bool, now: Instant) -> bool {
-        let of = |source: Source| move |taken: &Taken| taken.is_unknown() && taken.source == source;
-        let Some(most) = self.crowded(Taken::is_unknown) else { return false };
+        let by_source = self.by_source(Taken::is_unknown);
+        let Some(most) = by_source.values().max().copied() else { return false };
+        // All sources that have most: one of them would shield the others by a seat that is still fresh.
+        let crowded = |taken: &Taken| taken.is_unknown() && by_source.get(&taken.source) == Some(&most);
         // The newest of a source with two more has lost least. Where a thousand sources have one each, those of members come
         // first, with one each: who dials without end from such a source keeps no newcomer out.
-        let own = self.count(of(source));
-        let crowded = self.count(of(most)) > own + 1;
-        self.clear_one(now, of(most))
-            || crowded && self.clear_newest(of(most))
+        let own = by_source.get(&source).copied().unwrap_or_default();
+        self.clear_one(now, crowded)
+            || most > own + 1 && self.clear_newest(crowded)
             || known && own == 0 && self.clear_newest(|taken| taken.is_unknown() && !taken.known)
     }
 
@@ -374,6 +380,19 @@ mod tests {
         assert!(first.settle(Standing::Unknown, now) && !second.settle(Standing::Unknown, now));
         assert!(seats.admit(source(3), false, now).is_none(), "each has one");
         drop(other);
+    }
+
+    /// The source that came last shields none of the others, however they are ordered.
+    #[test]
+    fn chan_14_each_silent_connection_gives_way_after_its_second_wherever_it_comes_from() {
+        let (seats, now) = (seats(), Instant::now());
+        for fresh_from in [1, 3] {
+            let (old, later) = (seats.admit(source(2), false, now).unwrap(), now + FRESH);
+            let fresh = seats.admit(source(fresh_from), false, later - FRESH / 2).unwrap();
+            let honest = seats.admit(source(9), false, later).expect("the older of two gives way");
+            assert!(fresh.settle(Standing::Unknown, later) && !old.settle(Standing::Unknown, later));
+            drop(honest);
+        }
     }
 
     #[test]

@@ -141,7 +141,7 @@ async fn answer<H: Handler>(
             _ = stop.changed() => return Ok(()),
         };
         let peer = connection.peer();
-        place.greeted(handler.role(&peer));
+        place.greeted(peer, handler.role(&peer));
         // By its drop, since a panic or the shutdown ends this task at any await.
         let _presence = ConnectionGuard::new(handler, peer);
         converse(connection, &place, handler, stop).await

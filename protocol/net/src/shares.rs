@@ -5,11 +5,11 @@
 //! waits for a stranger, and never for what another member has taken beyond its part.
 
 mod budget;
+mod origins;
 mod pace;
 mod role;
 mod turns;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use tokio::time;
 
 use budget::Budget;
 pub(crate) use budget::{Allowance, Held};
+use origins::Origins;
 use pace::{Pace, Rate};
 pub use role::Role;
 pub use turns::Turns;
@@ -36,9 +37,6 @@ const ANSWERS: Rate = Rate { per_second: 16 << 10, burst: 256 << 10 };
 const ALL_ANSWERS: Rate = Rate { per_second: 32 << 10, burst: 512 << 10 };
 /// What any request costs beside its answer, in KiB.
 const REQUEST: u32 = 256;
-/// Sources of members that are remembered, and for how long.
-const MEMBERS_FROM: usize = 4096;
-const REMEMBERED: Duration = Duration::from_secs(3600);
 /// Answers of so few bytes, sealed, are counted with their connection.
 const FEW_BYTES: usize = 4 << 10;
 /// How long strangers wait for room for an answer before the slowest reader among them loses its connection.
@@ -50,8 +48,8 @@ pub struct Shares {
     handshakes: Pace,
     answers: Pace,
     budget: Budget,
-    /// Sources from which members came, and when.
-    members_from: Mutex<BTreeMap<Source, Instant>>,
+    /// Where members come from.
+    origins: Mutex<Origins>,
 }
 
 impl Shares {
@@ -63,7 +61,7 @@ impl Shares {
             handshakes: Pace::new(HANDSHAKES, ALL_HANDSHAKES, now),
             answers: Pace::new(ANSWERS, ALL_ANSWERS, now),
             budget: Budget::new(),
-            members_from: Mutex::default(),
+            origins: Mutex::default(),
         })
     }
 
@@ -85,22 +83,25 @@ impl Shares {
     }
 
     /// CHAN-15: the handshake of a member is no part of what its source may begin.
-    fn welcome(&self, source: Source) {
+    fn welcome(&self, member: MemberId, source: Source) {
         let now = Instant::now();
         self.handshakes.give_back(source, self.knows(source, now));
-        let mut from = lock(&self.members_from);
-        if from.len() >= MEMBERS_FROM && !from.contains_key(&source) {
-            let oldest = from.iter().min_by_key(|(_, seen)| **seen).map(|(source, _)| *source);
-            oldest.and_then(|oldest| from.remove(&oldest));
-        }
-        from.insert(source, now);
+        lock(&self.origins).came(member, source, now);
+    }
+
+    /// CHAN-15: a member may come from there, as it did before this process began.
+    pub fn expect(&self, member: MemberId, from: Source) {
+        lock(&self.origins).came(member, from, Instant::now());
+    }
+
+    /// The newest source of each member that has come, or is expected.
+    pub fn origins(&self) -> Vec<(MemberId, Source)> {
+        lock(&self.origins).newest().collect()
     }
 
     /// Whether members came from there lately, so that it does not wait for what strangers elsewhere do.
     fn knows(&self, source: Source, now: Instant) -> bool {
-        lock(&self.members_from)
-            .get(&source)
-            .is_some_and(|seen| now.saturating_duration_since(*seen) < REMEMBERED)
+        lock(&self.origins).knows(source, now)
     }
 }
 
@@ -124,10 +125,10 @@ impl Place {
         })
     }
 
-    /// The handshake is over.
-    pub(crate) fn greeted(&self, role: Role) {
+    /// The handshake with this peer is over.
+    pub(crate) fn greeted(&self, peer: MemberId, role: Role) {
         if role == Role::Member {
-            self.shares.welcome(self.seat.source());
+            self.shares.welcome(peer, self.seat.source());
         }
     }
 
@@ -228,17 +229,17 @@ mod tests {
         let most =
             |rate: Rate| (rate.burst + rate.per_second * (1 + began.elapsed().as_secs() as u32)) as usize;
         let home = source(1);
-        shares.admit(home).unwrap().greeted(Role::Member);
+        shares.admit(home).unwrap().greeted(MemberId([1; 32]), Role::Member);
         let first = begin(source(2));
         assert!(first <= most(HANDSHAKES) && first >= HANDSHAKES.burst as usize, "{first} of one source");
         let all = first + (3..11).map(|number| begin(source(number))).sum::<usize>();
         assert!(all <= most(ALL_HANDSHAKES), "{all} of all sources");
         // Where members come from nobody waits for strangers elsewhere, and their own handshakes count for nothing.
         for _ in 0..many {
-            shares.admit(home).expect("a member comes from there").greeted(Role::Member);
+            shares.admit(home).expect("a member comes from there").greeted(MemberId([1; 32]), Role::Member);
         }
         let now = Instant::now();
-        assert!(shares.knows(home, now) && !shares.knows(home, now + REMEMBERED), "for an hour");
+        assert!(shares.knows(home, now) && !shares.knows(home, now + origins::REMEMBERED), "for an hour");
     }
 
     #[tokio::test]

@@ -11,6 +11,11 @@ impl Source {
     pub fn of(address: IpAddr) -> Self {
         Self(source(address))
     }
+
+    /// The address that stands for all of it.
+    pub fn address(self) -> IpAddr {
+        self.0
+    }
 }
 
 /// The address that stands for all of a source.
