@@ -299,7 +299,7 @@ impl Bench {
         if (parameters.len(), exponents.len()) != (layout.parameters(), layout.tensors().len()) {
             return Err(format!("{} holds another model", self.folder.display()).into());
         }
-        let [first, second] = [const { Vec::new() }; 2];
+        let [first, second] = Default::default();
         self.state = Some(State { exponents, first, second, ..State::initial(&layout, parameters) });
         Ok(json!({"parameters": layout.parameters()}))
     }
@@ -400,7 +400,7 @@ impl Bench {
         }
         let mut state = job.state.clone();
         for moments in [&mut state.first, &mut state.second] {
-            moments.resize(q.len(), 0.0);
+            *moments = vec![0.0; q.len()].into();
         }
         let values = q.iter().map(|q| *q as f32).collect();
         let update = Update::whole(&layout, values);

@@ -72,7 +72,7 @@ fn manifest(settings: &Path) -> Result<Manifest, Failure> {
 
 /// Drawn parameters, with noise of 0.3 on all vectors: a model that ignores one of them differs.
 fn parameters(exact: &mut Exact, manifest: &Manifest) -> Vec<f32> {
-    let mut parameters = exact.initial(manifest, &[]).parameters;
+    let mut parameters = exact.initial(manifest, &[]).parameters.into_vec();
     let layout = Layout::of_run(manifest);
     for tensor in layout.tensors().iter().filter(|tensor| tensor.shape[0] == 1) {
         for place in tensor.range() {

@@ -93,9 +93,9 @@ impl Checkpoint {
         let path = Layout::of_run(&self.manifest).path(row).collect::<Vec<_>>();
         // Often there is nothing else, and a copy is as large as the model.
         if self.state.held().eq(path.iter().copied()) {
-            return Ok(Cow::from(&self.state.parameters));
+            return Ok(Cow::from(&*self.state.parameters));
         }
-        Ok(self.state.select(path).parameters.into())
+        Ok(self.state.select(path).parameters.into_vec().into())
     }
 
     /// Of the rows that the folder holds, the one that suits a text best, by the router of the run (CALL-12).
@@ -196,7 +196,7 @@ mod tests {
         let manifest = manifest();
         let mut state = Exact::new(1, None).unwrap().initial(&manifest, &[]);
         assert!(fitting(Path::new("here"), state.clone(), &manifest).is_ok());
-        state.parameters.pop();
+        state.parameters.append_zeros(1);
         let failure = fitting(Path::new("here"), state, &manifest).unwrap_err();
         assert!(failure.message.contains("here: a state is of another model"), "{failure}");
     }

@@ -249,7 +249,7 @@ mod tests {
     use muster_core::codec::Real;
     use muster_core::ids::{Round, ShardId};
     use muster_core::manifest::TokeniserFile;
-    use muster_core::state::State;
+    use muster_core::state::{State, Vector};
     use muster_store::dataset::RouterSize;
     use muster_store::home::Home;
 
@@ -402,7 +402,7 @@ mod tests {
         let whole = three_rows(directory.path());
         let opened = |name: &str, shards: &[u16]| {
             let mut state = whole.state.select(shards.iter().map(|shard| ShardId(*shard)));
-            let zeros = vec![0.0; state.parameters.len()];
+            let zeros = Vector::from(vec![0.0; state.parameters.len()]);
             (state.first, state.second) = (zeros.clone(), zeros);
             let home = Home::open(&at(name)).unwrap();
             home.write_file(MANIFEST, &whole.manifest.bytes()).unwrap();

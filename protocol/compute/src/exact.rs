@@ -89,7 +89,7 @@ impl Exact {
             let path = layout.path(row).filter_map(|id| state.shard(id));
             // One row is the whole state: nothing is copied.
             let path: Cow<'_, [f32]> = match manifest.model.rows_after(0) {
-                1 => Cow::from(&state.parameters),
+                1 => Cow::from(&*state.parameters),
                 _ => path.flat_map(|shard| shard.vectors[0].to_vec()).collect::<Vec<f32>>().into(),
             };
             let gradient = self.engine.gradient(Setting::of(manifest), &path, batch);

@@ -2,6 +2,9 @@
 
 mod update;
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use crate::codec::schema::{Described, Schema, Shape};
 use crate::codec::{List, encode};
 use crate::hash::{Domain, Hasher};
@@ -23,11 +26,59 @@ pub struct State {
     /// Grid exponent of each tensor.
     pub exponents: Vec<i16>,
     /// Parameters; those of a path are the `d` of the canonical layout.
-    pub parameters: Vec<f32>,
+    pub parameters: Vector,
     /// First moments.
-    pub first: Vec<f32>,
+    pub first: Vector,
     /// Second moments.
-    pub second: Vec<f32>,
+    pub second: Vector,
+}
+
+/// Reals that copies share until one of them changes: a state is kept, written down and sent while it waits for its next step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Vector(Arc<Vec<f32>>);
+
+impl Vector {
+    /// The reals alone: copied only where somebody else has them, too.
+    pub fn into_vec(self) -> Vec<f32> {
+        Arc::unwrap_or_clone(self.0)
+    }
+
+    /// Puts zeros behind them.
+    pub fn append_zeros(&mut self, count: usize) {
+        let values = Arc::make_mut(&mut self.0);
+        values.resize(values.len() + count, 0.0);
+    }
+
+    fn extend_from_slice(&mut self, more: &[f32]) {
+        Arc::make_mut(&mut self.0).extend_from_slice(more);
+    }
+}
+
+impl From<Vec<f32>> for Vector {
+    fn from(values: Vec<f32>) -> Self {
+        Self(Arc::new(values))
+    }
+}
+
+impl FromIterator<f32> for Vector {
+    fn from_iter<T: IntoIterator<Item = f32>>(values: T) -> Self {
+        Vec::from_iter(values).into()
+    }
+}
+
+impl Deref for Vector {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.0
+    }
+}
+
+/// Whoever changes them has them alone: they are copied if somebody else has them, too.
+impl DerefMut for Vector {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut *Arc::make_mut(&mut self.0)
+    }
 }
 
 /// What a shard of a state has beside its share of exponents and vectors.
@@ -166,7 +217,9 @@ impl StateRoots {
 impl State {
     /// A path of these parameters that no round has changed yet: moments and exponents are 0.
     pub fn initial(layout: &Layout, parameters: Vec<f32>) -> Self {
-        let zeros = vec![0.0; parameters.len()];
+        // Two vectors, which steps change: to share them would only put the second one off.
+        let zeros = || Vector::from(vec![0.0; parameters.len()]);
+        let [first, second] = [zeros(), zeros()];
         let shard = |(id, range): (ShardId, &ShardRange)| Shard {
             id,
             step: 0,
@@ -176,16 +229,16 @@ impl State {
         Self {
             shards: layout.path(Row(0)).zip(layout.shards()).map(shard).collect(),
             exponents: vec![0; layout.shards().iter().map(|shard| shard.exponents).sum()],
-            parameters,
-            first: zeros.clone(),
-            second: zeros,
+            parameters: parameters.into(),
+            first,
+            second,
         }
     }
 
     /// The roots of the pieces of each shard. What a vector lacks counts as absent: it has another root then.
     fn shard_roots(&self) -> impl Iterator<Item = (ShardId, ShardRoots)> {
         let (mut exponents, mut vectors) =
-            (&*self.exponents, [&self.parameters, &self.first, &self.second].map(Vec::as_slice));
+            (&*self.exponents, [&*self.parameters, &*self.first, &*self.second]);
         self.shards.iter().map(move |Shard { id, step, beta_powers, size }| {
             let exponents = exponents_hash(cut(&mut exponents, size.exponents));
             let [parameters, first, second] =
@@ -270,7 +323,7 @@ impl State {
         for view in other.held().filter_map(|id| other.shard(id)) {
             self.push(view);
         }
-        let lacks = |moments: &Vec<f32>| moments.len() != self.parameters.len();
+        let lacks = |moments: &Vector| moments.len() != self.parameters.len();
         if lacks(&self.first) || lacks(&self.second) {
             (self.first, self.second) = Default::default();
         }

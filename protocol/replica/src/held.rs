@@ -144,19 +144,13 @@ impl KeptState {
         Self { root, whole, near, state, rows }
     }
 
-    /// Of a state, in the memory of another one; its moments only if it is to be kept `whole`.
-    pub(crate) fn of(held: &HeldState, whole: bool, spare: Option<State>) -> Self {
-        let State { mut shards, mut exponents, mut parameters, mut first, mut second, .. } =
-            spare.unwrap_or_default();
-        let state = &held.state;
-        shards.clone_from(&state.shards);
-        exponents.clone_from(&state.exponents);
-        parameters.clone_from(&state.parameters);
-        let moments =
-            |of: &mut Vec<f32>, from: &Vec<f32>| if whole { of.clone_from(from) } else { of.clear() };
-        moments(&mut first, &state.first);
-        moments(&mut second, &state.second);
-        let state = Arc::new(State { shards, exponents, parameters, first, second });
+    /// Of a state, which shares its memory until the next step; its moments only if it is to be kept `whole`.
+    pub(crate) fn of(held: &HeldState, whole: bool) -> Self {
+        let mut state = held.state.clone();
+        if !whole {
+            (state.first, state.second) = Default::default();
+        }
+        let state = Arc::new(state);
         let row = |(id, file): (&ShardId, &RowFile)| {
             (*id, if whole { file.clone() } else { file.without_moments() })
         };
@@ -191,11 +185,6 @@ impl KeptState {
     pub(crate) fn bytes(&self) -> usize {
         let State { parameters, first, second, .. } = &*self.state;
         4 * (parameters.len() + first.len() + second.len())
-    }
-
-    /// Its memory, to be written to; none while somebody else has it.
-    pub(crate) fn into_memory(self) -> Option<State> {
-        Arc::into_inner(self.state).filter(|state| !state.shards.is_empty())
     }
 
     /// Whether it can be trained on.

@@ -102,7 +102,7 @@ impl Replica {
         round: Round,
     ) -> Self {
         let layout = Arc::new(Layout::of_run(&manifest));
-        let snapshot = KeptState::of(&held, manifest.keeps_moments(), None);
+        let snapshot = KeptState::of(&held, manifest.keeps_moments());
         let snapshot_roots = held.roots.clone();
         Self {
             manifest,
@@ -131,7 +131,7 @@ impl Replica {
     pub fn with_row_files(mut self, files: RowFiles) -> Result<Self, StoreError> {
         if self.held.roots.rows() > 1 {
             self.held.put_rows(&files)?;
-            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), None);
+            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments());
         }
         self.row_files = Some(files);
         Ok(self)
@@ -193,7 +193,7 @@ impl Replica {
             self.held.rows.retain(|shard, _| wanted.contains(shard));
             self.held.state = self.held.state.select(wanted);
             // Leaves are computed on the snapshot, which is of what a seat holds.
-            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), None);
+            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments());
         }
     }
 
@@ -268,8 +268,7 @@ impl Replica {
     /// the other.
     ///
     /// # Errors
-    /// As [`HeldState::advance`]; [`StoreError`] where neither the disk nor the memory takes the state before. The state is the
-    /// next one then.
+    /// As [`HeldState::advance`]; [`StoreError`] where neither the disk nor the memory takes the state before, which is unchanged then.
     pub fn apply<U: Borrow<Update>>(
         &mut self,
         updates: impl IntoIterator<Item = Result<U, StoreError>>,
@@ -278,6 +277,7 @@ impl Replica {
         // Of the rows that come to be, this replica keeps some.
         let rows: Vec<Row> =
             self.wanted_of(self.manifest.model.rows()).into_iter().filter_map(ShardId::row).collect();
+        self.settle()?;
         let Self { manifest, arithmetic, held, stopwatch, row_files, .. } = self;
         let row_files = row_files.as_ref();
         self.torn = true;
@@ -287,46 +287,40 @@ impl Replica {
         if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.held.roots.shards.len()) {
             self.held.roots = sealed.overlaid(&self.held.roots, self.held.shards());
         }
-        // Dropped before the new one is made, so that `retention.states` earlier ones are kept and no more.
-        let oldest = self.make_room();
-        self.renew(oldest)?;
+        self.make_room();
+        self.renew();
         Ok(self.held.roots.clone())
     }
 
-    /// Drops earlier states, up to one less than are kept. Gives the memory of the last of them, if nobody computes on it.
-    fn make_room(&mut self) -> Option<State> {
-        let mut oldest = None;
-        while self.history.len() >= self.manifest.retention.states as usize {
-            oldest = self.history.pop_front();
-        }
-        oldest.and_then(KeptState::into_memory)
-    }
-
-    /// Keeps the snapshot, and makes one of the state as it is now, in memory that is not needed any more.
+    /// Before the state changes: the snapshot goes to the disk where earlier states are kept there. It would have a copy made of
+    /// all that the next step changes.
     ///
     /// # Errors
-    /// [`StoreError`] where neither the disk nor the memory takes the state before.
-    fn renew(&mut self, mut spare: Option<State>) -> Result<(), StoreError> {
-        let before = self.snapshot.clone();
-        let all = memory::past(&self.manifest, before.bytes() as u64);
-        let files = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond);
-        let stored = files.map(|(files, _)| before.stored(files, &self.snapshot_roots)).transpose();
-        self.past_refused = match &stored {
-            Ok(_) => false,
-            Err(error) => self.holds_instead(&before, error)?,
+    /// [`StoreError`] where neither the disk nor the memory takes it.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        let all = memory::past(&self.manifest, self.snapshot.bytes() as u64);
+        let Some((files, _)) = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond) else {
+            return Ok(());
         };
-        match stored.ok().flatten() {
-            Some(stored) => {
-                self.history.push_back(stored);
-                drop(before);
-                let nothing = KeptState::in_memory(self.snapshot.root(), Arc::default());
-                spare = std::mem::replace(&mut self.snapshot, nothing).into_memory();
-            }
-            None => self.history.push_back(before),
+        match self.snapshot.stored(files, &self.snapshot_roots) {
+            Ok(stored) => (self.snapshot, self.past_refused) = (stored, false),
+            Err(error) => self.past_refused = self.holds_instead(&self.snapshot, &error)?,
         }
-        self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments(), spare);
-        self.snapshot_roots = self.held.roots.clone();
         Ok(())
+    }
+
+    /// Drops earlier states, up to one less than are kept.
+    fn make_room(&mut self) {
+        while self.history.len() >= self.manifest.retention.states as usize {
+            self.history.pop_front();
+        }
+    }
+
+    /// After the state has changed: the snapshot is an earlier state now, and the new one shares the state's memory.
+    fn renew(&mut self) {
+        let snapshot = KeptState::of(&self.held, self.manifest.keeps_moments());
+        self.history.push_back(std::mem::replace(&mut self.snapshot, snapshot));
+        self.snapshot_roots = self.held.roots.clone();
     }
 
     /// LIMIT-4: an earlier state that the disk does not take stays in memory while that has room for it: audits may ask for it.
@@ -365,9 +359,10 @@ impl Replica {
         // Without its moments a state cannot be trained on.
         let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
         let Some(held) = kept.and_then(|kept| kept.held(sealed.clone())) else { return Ok(false) };
+        self.settle()?;
         self.held = held;
         (self.round, self.torn) = (round, false);
-        self.renew(None)?;
+        self.renew();
         Ok(true)
     }
 
@@ -381,11 +376,13 @@ impl Replica {
     /// # Errors
     /// [`StoreError`] where neither the disk nor the memory takes the state before.
     pub fn replace(&mut self, held: HeldState, round: Round) -> Result<(), StoreError> {
+        // Earlier states stay: this member may still be audited on them.
+        self.settle()?;
         self.held = held;
         (self.round, self.torn) = (round, false);
-        // Earlier states stay: this member may still be audited on them.
-        let oldest = self.make_room();
-        self.renew(oldest)
+        self.make_room();
+        self.renew();
+        Ok(())
     }
 
     /// Mean loss on the held-out text, in nats per token: of the windows that belong to a row that it holds. None without

@@ -135,7 +135,7 @@ impl RowFile {
             if vector_root(&values) != vector.root(&self.roots) {
                 return Err(StoreError::corrupt(path, "its values do not give its roots", ADVICE));
             }
-            read.push(values);
+            read.push(values.into());
         }
         let mut read = read.into_iter();
         let mut next = || read.next().unwrap_or_default();

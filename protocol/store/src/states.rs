@@ -8,7 +8,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::ids::{Round, ShardId};
 use muster_core::layout::ShardSize;
-use muster_core::state::{Shard, ShardRoots, State, StateRoots};
+use muster_core::state::{Shard, ShardRoots, State, StateRoots, Vector};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
@@ -294,7 +294,7 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     let shard = |(id, size): &(ShardId, ShardSize)| Some(header.roots.shard(*id)?.shard(*id, *size));
     let shards = held.map(shard).collect::<Option<_>>();
     let shards = shards.ok_or_else(|| damaged("its header has a shard without roots"))?;
-    let mut vector = |values: u64| read_reals(&mut file, values as usize);
+    let mut vector = |values: u64| read_reals(&mut file, values as usize).map(Vector::from);
     let state = State {
         shards,
         parameters: vector(header.values)?,
@@ -320,7 +320,7 @@ fn read_shard(
     let exponents = exponents.ok_or_else(|| damaged("its header lacks exponents"))?.to_vec();
     let mut vector = |place: u64| {
         file.seek(SeekFrom::Start(begin + 4 * (place * header.values + before.coefficients as u64)))?;
-        read_reals(&mut BufReader::new(&mut *file), shard.size.coefficients)
+        read_reals(&mut BufReader::new(&mut *file), shard.size.coefficients).map(Vector::from)
     };
     let [parameters, first, second] = [vector(0)?, vector(1)?, vector(2)?];
     Ok(State { shards: vec![shard], exponents, parameters, first, second })
@@ -369,7 +369,7 @@ mod tests {
         home.prune_states(&|round| round.0 >= 10).unwrap();
         assert_eq!(home.states().unwrap(), [10, 11].map(Round));
         assert_eq!(home.load_state(Round(2)).unwrap_err().kind(), Kind::Missing);
-        let lopsided = State { first: vec![], ..state(4) };
+        let lopsided = State { first: Vector::default(), ..state(4) };
         assert_eq!(save(&home, 2, &lopsided).unwrap_err().kind(), Kind::Refused);
     }
 
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(home.load_audit_state(Round(5), Vectors::All).unwrap(), (whole.clone(), roots.clone()));
         assert!(home.load_audit_state(Round(5), Vectors::Parameters).is_err());
         home.save_audit_state(Round(4), &whole, &roots, Vectors::Parameters).unwrap();
-        let alone = State { first: vec![], second: vec![], ..whole };
+        let alone = State { first: Vector::default(), second: Vector::default(), ..whole };
         assert_eq!(home.load_audit_state(Round(4), Vectors::Parameters).unwrap(), (alone, roots));
         assert_eq!(home.load_state(Round(4)).unwrap_err().kind(), Kind::Missing);
         fs::copy(home.at("states/4.parameters"), home.at("states/4.state")).unwrap();

@@ -8,7 +8,7 @@ use muster_core::ids::{Digest, Height, Round, RunId};
 use muster_core::layout::ShardSize;
 use muster_core::messages::record::{Body, Record};
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::{Shard, State};
+use muster_core::state::{Shard, State, Vector};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 
@@ -20,7 +20,7 @@ fn record(me: &Identity, height: u64) -> Signed<Record> {
 }
 
 fn state(round: u32) -> State {
-    let values = vec![round as f32; 1000];
+    let values = Vector::from(vec![round as f32; 1000]);
     let [first, second] = [values.clone(), values.clone()];
     let size = ShardSize { exponents: 1, coefficients: values.len() };
     let shards =

@@ -4,7 +4,7 @@
 //! jump on are wrong.
 
 use muster_core::layout::Layout;
-use muster_core::state::{Arithmetic, State};
+use muster_core::state::{Arithmetic, State, Vector};
 use muster_member::{Assignment, NodeConduct, Summed};
 
 use super::forge::computed;
@@ -31,7 +31,7 @@ impl NodeConduct for Teleport {
 }
 
 /// The parameters after a move of so many steps of the grid.
-fn landed(work: &Assignment, jump: &[i32]) -> Vec<f32> {
+fn landed(work: &Assignment, jump: &[i32]) -> Vector {
     let mut parameters = work.state.parameters.clone();
     let layout = Layout::of(&work.manifest.model);
     for (tensor, exponent) in layout.tensors().iter().zip(&work.state.exponents) {

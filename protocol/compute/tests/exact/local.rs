@@ -104,9 +104,9 @@ fn local_1_nothing_but_the_public_state_counts() {
     state.second.fill(1e-6);
     state.shards[0].beta_powers = [1.0, 0.5];
     let expected = chain(&mut exact, &manifest, &state, 2);
-    let momentum = State { first: vec![0.25; state.first.len()], ..state.clone() };
+    let momentum = State { first: vec![0.25; state.first.len()].into(), ..state.clone() };
     assert_eq!(chain(&mut exact, &manifest, &momentum, 2), expected, "outer momentum is none of the chain's");
-    let second = State { second: vec![1e-4; state.second.len()], ..state.clone() };
+    let second = State { second: vec![1e-4; state.second.len()].into(), ..state.clone() };
     assert_ne!(chain(&mut exact, &manifest, &second, 2), expected);
 }
 
@@ -194,7 +194,8 @@ fn local_13_steps_lead_no_further_than_their_bound() {
     let layout = Layout::of(&manifest.model);
     let mut exact = Exact::new(1, None).unwrap();
     let mut start = exact.initial(&manifest, &[]);
-    (start.parameters, start.exponents) = (vec![0.0; layout.parameters()], vec![0; layout.tensors().len()]);
+    start.parameters = vec![0.0; layout.parameters()].into();
+    start.exponents = vec![0; layout.tensors().len()];
     let mut nearest: f64 = 0.0;
     for (power, before) in [(1.0, 0.0), (0.9, 1e-12), (0.5, 1e-6), (1e-9, 0.0), (1e-9, 1e-3)] {
         for steps in [1usize, 2, 5, 24] {

@@ -99,7 +99,8 @@ impl Scene {
 
     fn of(mut chain: Chain, change: fn(&mut Commit)) -> Self {
         let manifest = chain.ledger.manifest().clone();
-        let state = State { parameters: vec![0.0; chain.ledger.layout().parameters()], ..State::default() };
+        let state =
+            State { parameters: vec![0.0; chain.ledger.layout().parameters()].into(), ..State::default() };
         let mut shelf = Shelf { state: Some(state.clone()), q: None };
         let mut sums = Vec::new();
         let run = chain.ledger.run();
@@ -133,7 +134,7 @@ impl Scene {
     }
 
     fn state(&self) -> State {
-        State { parameters: vec![0.0; self.ledger().layout().parameters()], ..State::default() }
+        State { parameters: vec![0.0; self.ledger().layout().parameters()].into(), ..State::default() }
     }
 
     fn probe(&self) -> Probe {

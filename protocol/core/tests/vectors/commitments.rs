@@ -169,9 +169,10 @@ fn shards(inputs: &Value) -> State {
             size: ShardSize { exponents: exponents.len(), coefficients: parameters.len() },
         });
         state.exponents.extend(exponents);
-        state.parameters.extend(parameters);
-        state.first.extend(first);
-        state.second.extend(second);
+        let vectors = [&mut state.parameters, &mut state.first, &mut state.second];
+        for (all, more) in vectors.into_iter().zip([parameters, first, second]) {
+            *all = all.iter().copied().chain(more).collect();
+        }
     }
     state
 }

@@ -121,7 +121,7 @@ impl StateFetch<'_> {
             state.shards.push(roots.shard(shard, size));
             state.exponents.resize(state.exponents.len() + size.exponents, 0);
             for vector in [&mut state.parameters, &mut state.first, &mut state.second] {
-                vector.resize(vector.len() + size.coefficients, 0.0);
+                vector.append_zeros(size.coefficients);
             }
             let all = self.holders(ledger, me, shard);
             for vector in VECTORS {

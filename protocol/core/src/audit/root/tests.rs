@@ -10,7 +10,7 @@ use crate::messages::record::{Freeze, Outcome, Record};
 use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::messages::wire::BlockData;
 use crate::sign::{Identity, Signed};
-use crate::state::{LeafJob, Shard, ShardRoots, State};
+use crate::state::{LeafJob, Shard, ShardRoots, State, Vector};
 
 mod earlier;
 
@@ -102,7 +102,7 @@ impl Scene {
             second: vector(1.0),
         };
         // Present says nothing: which blocks are there follows from the results.
-        let update = Update::whole(&layout, vector(0.125));
+        let update = Update::whole(&layout, vector(0.125).into_vec());
         Self { manifest, layout, state: Some(state), update: Some(update) }
     }
 
@@ -269,7 +269,7 @@ fn audit_13_without_state_or_aggregate_a_root_is_undecided() {
         (state(&|state| state.shards[0].step = 7), without),
         (state(&|state| state.shards.clear()), without),
         (state(&|state| state.parameters[3] += 1.0), without),
-        (state(&|state| state.first.clear()), without),
+        (state(&|state| state.first = Vector::default()), without),
         (state(&|state| state.exponents.truncate(1)), without),
         (Scene { update: None, ..Scene::new() }, of_round),
         (update(&|update| update.values[0] += 1.0), of_round),
