@@ -123,7 +123,7 @@ impl Intake {
             let opened = blocks.into_iter().map(|(block, entry)| (block, Arc::new(entry))).collect();
             self.hold(view.round(), *sender, receipt.part, plan, opened)?
         } else {
-            let data = blocks.into_values().map(|(data, _)| data).collect();
+            let data = blocks.into_values().collect();
             self.relay(view.round(), *sender, plan, data)?
         };
         Ok(whole.then_some(receipt))
@@ -146,7 +146,7 @@ impl Intake {
         }
         let blocks = held.entry((round, sender)).or_default();
         let new = opened.iter().filter(|(block, _)| !blocks.contains_key(block));
-        self.room(new.map(|(_, entry)| bytes(&entry.0)).sum())?;
+        self.room(new.map(|(_, data)| bytes(data)).sum())?;
         blocks.extend(opened);
         let data: Vec<_> = plan.iter().filter_map(|block| blocks.get(block).cloned()).collect();
         if data.len() < plan.len() {
@@ -242,7 +242,7 @@ impl Intake {
             gathered(&query.blocks, |block| {
                 keeper.in_memory(round, &member, block).or_else(|| {
                     let loaded = loaded.get_or_insert_with(|| keeper.shelf.open(round, &member));
-                    Some(keeper.shelf.proved(loaded, &root, block)?.0.clone())
+                    keeper.shelf.proved(loaded, &root, block).map(Arc::unwrap_or_clone)
                 })
             })
         };
@@ -266,10 +266,10 @@ impl Intake {
     /// A block as its author sent it, from memory.
     fn in_memory(&self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
         let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
-        held.map(|entry| entry.0.clone()).or_else(|| lock(&self.open).get(round, member, block))
+        held.map(|data| BlockData::clone(&data)).or_else(|| lock(&self.open).get(round, member, block))
     }
 
-    /// One block with its integers, from memory or disk. May wait for the disk.
+    /// One block, from memory or disk. May wait for the disk.
     pub fn block(&self, round: Round, member: &MemberId, root: &Digest, block: Block) -> Option<Proved> {
         let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
         held.or_else(|| self.shelf.block(round, member, root, block))

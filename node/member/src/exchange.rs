@@ -1,12 +1,13 @@
 //! Bringing parts to their keepers, and reducing them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::assign::PartPlan;
 use muster_core::codec::List;
-use muster_core::contribution::Assembly;
+use muster_core::contribution::{Assembly, block_integers};
 use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::round::{Bitmap, Receipt};
@@ -184,8 +185,9 @@ fn reduce_here(
     let commitment = |slot| view.commitment(slot);
     let mine = |block| own.as_ref()?.q.get(layout.block(block)?.range.clone());
     let others = |slot, block| fetched.get(&(slot, block)).map(Vec::as_slice).or_else(|| mine(block));
-    let input = |slot, block| {
-        held.get(&(slot, block)).map(|entry| entry.1.as_slice()).or_else(|| others(slot, block))
+    let input = |slot, block| match held.get(&(slot, block)) {
+        Some(data) => block_integers(layout, data).ok().map(Cow::Owned),
+        None => others(slot, block).map(Cow::Borrowed),
     };
     let sealed = SealedInputs { freeze: view.freeze_digest()?, slots: inputs };
     let work = || reduce(ledger.manifest(), layout, blocks, &sealed, commitment, input);

@@ -14,7 +14,8 @@ use muster_core::messages::wire::BlockData;
 use super::ahead::Ahead;
 use super::leaves::{Leaves, Spares};
 
-/// Contributions that stay in memory although all of them is on the disk: while a round is computed the one before is audited.
+/// Contributions that stay in memory although all of them is on the disk: the one that is delivered, and the one before, which is
+/// audited.
 const NEWEST: usize = 2;
 /// Bytes of leaves in memory, of one contribution and of all: beyond them leaves are packed in files, and older ones are
 /// dropped, to be computed again if an audit asks for them.
@@ -107,7 +108,27 @@ impl Own {
         let contribution = Arc::new(contribution);
         let mut rounds = lock(&self.rounds);
         rounds.insert(contribution.commit.round, contribution.clone());
-        let newest: Vec<Round> = rounds.keys().rev().take(NEWEST).copied().collect();
+        self.drop_old(&mut rounds, NEWEST);
+        let mut room = LEAF_BYTES;
+        // The newest first: audits ask for those.
+        for held in rounds.values().rev() {
+            let bytes = lock(&held.leaves).as_ref().map_or(0, |leaves| leaves.memory());
+            match room.checked_sub(bytes) {
+                Some(left) => room = left,
+                None => held.drop_leaves(&self.spares),
+            }
+        }
+        contribution
+    }
+
+    /// Before a contribution is computed: the one before the last gives it its memory, if all of it is on the disk.
+    pub fn make_room(&self) {
+        self.drop_old(&mut lock(&self.rounds), NEWEST - 1);
+    }
+
+    /// Drops what is too old, and of those whose table is on the disk all but so many.
+    fn drop_old(&self, rounds: &mut BTreeMap<Round, Arc<Contribution>>, newest: usize) {
+        let newest: Vec<Round> = rounds.keys().rev().take(newest).copied().collect();
         let excess = rounds.len().saturating_sub(self.keep);
         let of_no_use = rounds.iter().enumerate().filter(|(index, (round, held))| {
             *index < excess || held.tabulated.load(Ordering::Relaxed) && !newest.contains(round)
@@ -119,15 +140,41 @@ impl Own {
                 self.spares.put(old.q);
             }
         }
-        let mut room = LEAF_BYTES;
-        // The newest first: audits ask for those.
-        for held in rounds.values().rev() {
-            let bytes = lock(&held.leaves).as_ref().map_or(0, |leaves| leaves.memory());
-            match room.checked_sub(bytes) {
-                Some(left) => room = left,
-                None => held.drop_leaves(&self.spares),
-            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{Digest, Slot};
+    use muster_core::manifest::Profile;
+
+    use super::*;
+
+    fn contribution(round: u32) -> Contribution {
+        let (head, state, root) = Default::default();
+        let (slot, seats, leaves, loss) = (Slot(0), 2, 1, 0);
+        let (round, profile, route) = (Round(round), Profile::Exact, None);
+        let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
+        let tree = Commitment::of(vec![Digest::default()]);
+        let (leaves, tabulated) = Default::default();
+        Contribution { commit, q: vec![7; 8], tree, leaves, tabulated }
+    }
+
+    #[test]
+    fn a_contribution_is_computed_in_the_memory_of_one_that_is_on_the_disk() {
+        let own = Own::new(16);
+        let held = |own: &Own| (0..9).filter(|round| own.round(Round(*round)).is_some()).collect::<Vec<_>>();
+        for round in 0..3 {
+            own.put(contribution(round)).tabulated(own.spares());
         }
-        contribution
+        assert_eq!(held(&own), [1, 2]);
+        own.make_room();
+        assert_eq!(held(&own), [2]);
+        assert_eq!(own.spares().take(), [7; 8], "its vector is there for the next one");
+        // What is not on the disk yet stays: an audit may ask for it.
+        own.put(contribution(3));
+        own.put(contribution(4)).tabulated(own.spares());
+        own.make_room();
+        assert_eq!(held(&own), [3, 4]);
     }
 }

@@ -110,17 +110,29 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
     if data.chunks.len() != range.chunks.len() || data.proofs.len() != range.chunks.len() {
         return Err(Reject::Rule("a block has all its chunks, each with a proof"));
     }
-    let mut values = Vec::with_capacity(range.range.len());
     for ((index, bytes), proof) in range.chunks.clone().zip(&data.chunks).zip(&data.proofs) {
-        let length = layout.chunks().get(index).map_or(0, Range::len);
         // Before it is decoded: bytes that were not committed to are not looked at.
         proof.verify(root, count, index as u64, merkle::leaf(index as u64, bytes))?;
-        unpack(bytes, length, &mut values)?;
     }
+    let values = block_integers(layout, data)?;
     // GRID-7: what no contribution has must not weigh before its author is found out.
     let most = layout.most(usize::from(layout.is_of_moments(data.block))).unsigned_abs();
     if values.iter().any(|value| value.unsigned_abs() > most) {
         return Err(Reject::Rule("an integer is within what saturates the grid"));
+    }
+    Ok(values)
+}
+
+/// The integers of a block that was checked before, by [`open_block`].
+///
+/// # Errors
+/// [`Reject`] when it is no block of the layout, or its chunks have other lengths.
+pub fn block_integers(layout: &Layout, data: &BlockData) -> Result<Vec<i32>, Reject> {
+    let range = layout.block(data.block).ok_or(Reject::Rule("a block is one of the layout"))?;
+    let mut values = Vec::with_capacity(range.range.len());
+    for (index, bytes) in range.chunks.clone().zip(&data.chunks) {
+        let length = layout.chunks().get(index).map_or(0, Range::len);
+        unpack(bytes, length, &mut values)?;
     }
     Ok(values)
 }

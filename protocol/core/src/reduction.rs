@@ -39,15 +39,15 @@ pub struct SealedInputs<'a> {
     pub slots: &'a Bitmap,
 }
 
-/// Reduces a part over its sealed inputs. `commitment` gives m and m_eff of a counted slot, `input` its integers in a
-/// block. `None` when an input is missing.
-pub fn reduce<'a>(
+/// Reduces a part over its sealed inputs, block by block. `commitment` gives m and m_eff of a counted slot, `input` its integers
+/// in a block. `None` when an input is missing.
+pub fn reduce<'a, Integers: AsRef<[i32]>>(
     manifest: &Manifest,
     layout: &Layout,
     blocks: &[Block],
     inputs: &SealedInputs<'_>,
     commitment: impl Fn(Slot) -> Option<&'a WeightedCommit>,
-    input: impl Fn(Slot, Block) -> Option<&'a [i32]>,
+    input: impl Fn(Slot, Block) -> Option<Integers>,
 ) -> Option<Reduced> {
     let slots: Vec<Slot> = inputs.slots.slots().collect();
     let commitments: Vec<&WeightedCommit> =
@@ -63,11 +63,16 @@ pub fn reduce<'a>(
     for block in blocks {
         // A withheld or shortened input gives no result, never one over fewer coefficients.
         let length = layout.block(*block)?.range.len();
-        let mut vectors = Vec::with_capacity(slots.len());
-        for ((slot, commitment), weight) in slots.iter().zip(&commitments).zip(&weights) {
-            let q = input(*slot, *block).filter(|q| q.len() == length)?;
-            vectors.push(Input { q, m: commitment.commit.leaves, weight: *weight });
-        }
+        let integers = slots.iter().map(|slot| input(*slot, *block).filter(|q| q.as_ref().len() == length));
+        let integers: Vec<Integers> = integers.collect::<Option<_>>()?;
+        let weighted = integers.iter().zip(&commitments).zip(&weights);
+        let mut vectors: Vec<Input<'_>> = weighted
+            .map(|((q, commitment), weight)| Input {
+                q: q.as_ref(),
+                m: commitment.commit.leaves,
+                weight: *weight,
+            })
+            .collect();
         if layout.is_of_moments(*block) {
             let renewed = moments(manifest, &mut vectors)?;
             digest = digest.block(&renewed);

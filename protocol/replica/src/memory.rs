@@ -105,8 +105,8 @@ fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -
     let whole = if manifest.keeps_moments() { 3 } else { 1 };
     let past = past(manifest, vectors(parameters, whole));
     Need {
-        // Parameters, two moments, the snapshot, and the update that is applied.
-        model: vectors(parameters, 4 + whole).saturating_add(results),
+        // Parameters, two moments, and the update that is applied. The snapshot shares the state's memory.
+        model: vectors(parameters, 4).saturating_add(results),
         states: if past > PAST_BYTES { 0 } else { past },
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
@@ -130,8 +130,8 @@ fn text(manifest: &Manifest) -> u64 {
 pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let Manifest { training, retention, .. } = manifest;
     let kept = retention.states.min(retention.contributions).min(training.rounds);
-    // AUDIT-2: of those whose tables are written down two stay in memory.
-    let kept = if manifest.profile.has_one_table() { kept.min(2) } else { kept };
+    // AUDIT-2: of those whose tables are written down one stays in memory beside the sum under way.
+    let kept = if manifest.profile.has_one_table() { kept.min(1) } else { kept };
     // A node holds the trunk and one row.
     let path = manifest.model.parameters();
     let results = packed(path, rounds(manifest, ROUNDS));

@@ -19,8 +19,8 @@ pub struct Delivery<'a> {
     pub reduces: bool,
     /// All blocks of the part, ascending.
     pub plan: &'a [Block],
-    /// Those that were brought, with their integers.
-    pub blocks: BTreeMap<Block, (BlockData, Vec<i32>)>,
+    /// Those that were brought, as they travel: their integers take four times as much, and are wanted once.
+    pub blocks: BTreeMap<Block, BlockData>,
 }
 
 impl<'a> Delivery<'a> {
@@ -55,8 +55,8 @@ impl<'a> Delivery<'a> {
             }
             // Before the receipt: afterwards the sender counts, and the aggregator would fail for blocks that fit
             // nothing.
-            let integers = open_block(layout, &root, &data)?;
-            blocks.insert(data.block, (data, integers));
+            open_block(layout, &root, &data)?;
+            blocks.insert(data.block, data);
         }
         let reduces = view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(keeper));
         let receipt = Receipt { round: view.round(), part, attempt: put.attempt, sender: *sender, root };

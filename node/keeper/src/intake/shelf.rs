@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 use super::horizon::horizon;
 
-/// A block that was proved against its commitment, with its integers.
-pub type Proved = Arc<(BlockData, Vec<i32>)>;
+/// A block that was proved against its commitment.
+pub type Proved = Arc<BlockData>;
 /// Blocks of one contribution.
 pub(super) type Blocks = BTreeMap<Block, Proved>;
 
@@ -114,7 +114,7 @@ impl Shelf {
         let shelf = self.clone();
         // Blocks are written with their proofs, so that each can be checked again when it is read.
         let write = move || {
-            let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
+            let blocks: Vec<BlockData> = data.iter().map(|data| BlockData::clone(data)).collect();
             if let Err(error) = shelf.save(round, &member, part.0, &blocks) {
                 shelf.kept().remove(&name);
                 shelf.fail(error);
@@ -174,7 +174,8 @@ impl Shelf {
     pub(super) fn proved(&self, loaded: &Loaded, root: &Digest, block: Block) -> Option<Proved> {
         // Two pieces may hold it, and one of them be damaged.
         let mut kept = loaded.0.get()?.get(&block)?.iter();
-        kept.find_map(|data| Some(Arc::new((data.clone(), open_block(&self.layout, root, data).ok()?))))
+        let proved = |data: &&BlockData| open_block(&self.layout, root, data).is_ok();
+        kept.find(proved).map(|data| Arc::new(data.clone()))
     }
 
     /// All blocks of a contribution; none when the disk fails.

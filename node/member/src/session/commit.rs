@@ -223,6 +223,7 @@ impl Committing {
     }
 
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Backend) -> Summed {
+        self.shared.own.make_room();
         let before = arithmetic.spent();
         let begun = Instant::now();
         let summed = self.conduct.contribute(work, arithmetic);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::judgement::{Judgement, Witness};
-use crate::contribution::open_block;
+use crate::contribution::{block_integers, open_block};
 use crate::error::{Reject, require};
 use crate::ids::{Block, Slot};
 use crate::layout::Layout;
@@ -13,6 +13,7 @@ use crate::messages::audit::FindingKind;
 use crate::messages::evidence::{Reduction, TwoResults};
 use crate::messages::record::{Body, Record};
 use crate::messages::round::PartResult;
+use crate::messages::wire::BlockData;
 use crate::reduction::{SealedInputs, reduce};
 use crate::sign::{Signed, Verified};
 
@@ -29,7 +30,8 @@ pub(super) fn judged(
     };
     let blocks = check(manifest, evidence, &view, &result)?;
     let layout = Layout::of_run(manifest);
-    let mut inputs: BTreeMap<(Slot, Block), Vec<i32>> = BTreeMap::new();
+    // As they travel: their integers take four times as much.
+    let mut inputs: BTreeMap<(Slot, Block), BlockData> = BTreeMap::new();
     for slot in result.inputs.slots() {
         let commitment =
             view.commitment(slot).ok_or(Reject::Rule("only frozen contributions are counted"))?;
@@ -37,16 +39,16 @@ pub(super) fn judged(
             let data = witness.block(result.round, &commitment.author, *block);
             let opened = data.filter(|data| data.block == *block);
             // A holder that serves a false block is not the accused: unproved, it is missing.
-            let opened = opened.and_then(|data| open_block(&layout, &commitment.commit.root, &data).ok());
-            let Some(integers) = opened else {
+            let is_proved = |data: &BlockData| open_block(&layout, &commitment.commit.root, data).is_ok();
+            let Some(data) = opened.filter(is_proved) else {
                 let what = format!("block {block} of {} is unavailable", commitment.author);
                 return Ok(Judgement::Undecided(what));
             };
-            inputs.insert((slot, *block), integers);
+            inputs.insert((slot, *block), data);
         }
     }
     let commitment = |slot| view.commitment(slot);
-    let input = |slot, block| inputs.get(&(slot, block)).map(Vec::as_slice);
+    let input = |slot, block| block_integers(&layout, inputs.get(&(slot, block))?).ok();
     let sealed = SealedInputs { freeze: result.freeze, slots: &result.inputs };
     let Some(reduced) = reduce(manifest, &layout, &blocks, &sealed, commitment, input) else {
         return Ok(Judgement::Undecided("the rule gives nothing on these inputs".into()));
