@@ -25,6 +25,7 @@ use muster_store::home::Home;
 use muster_store::reading::part_exhibit;
 use tokio::sync::{Semaphore, watch};
 
+use super::origins::Origins;
 use super::second::Second;
 
 /// Contributions that cases have in memory at once.
@@ -84,6 +85,8 @@ pub(super) struct Court {
     pub(super) replica: Arc<Mutex<Replica>>,
     /// What others may fetch of it.
     pub(super) offers: Arc<Offers>,
+    /// Where members come from.
+    pub(super) origins: Origins,
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
     /// The second code path, which must agree before a ban for life.
     pub(super) second: Second,

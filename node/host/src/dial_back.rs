@@ -211,6 +211,8 @@ mod tests {
         }
         let why = steward.find(dial(2, &["localhost:1".into()])).await.unwrap_err();
         assert!(why.contains("not at names"), "{why}");
+        while steward.pay(newcomers(2), &[own.parse().unwrap()], Instant::now()) {}
+        assert_eq!(steward.find(dial(2, &[own])).await, Err(BUSY.into()), "its dials are used up");
     }
 
     #[tokio::test]
@@ -257,8 +259,10 @@ mod tests {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = silent.local_addr().map(|address| (address.to_string(), silent)).unwrap();
         let mut hanging = JoinSet::new();
-        for _ in 0..AT_ONCE {
-            let (steward, dial) = (steward.clone(), dial(5, std::slice::from_ref(&silent.0)));
+        for name in 0..AT_ONCE as u8 {
+            // Whoever has an invitation has as many keys as it likes.
+            let dial = Dial { payer: newcomers(5), ..dial(20 + name, std::slice::from_ref(&silent.0)) };
+            let steward = steward.clone();
             hanging.spawn(async move { steward.find(dial).await });
         }
         tokio::task::yield_now().await;

@@ -69,6 +69,7 @@ use dial_back::DialBack;
 use driver::{Inbound, QUEUE, StewardDriver, StopHearings, WORK};
 use inbox::Inbox;
 use listen::Listening;
+use origins::Origins;
 use presence::Connections;
 use questions::Questions;
 use recover::{Recovered, recover};
@@ -103,7 +104,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let care = warnings(&recovered.manifest).into_iter().chain(short_disk(&recovered.manifest, &options));
     care.for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;
-    origins::recall(&recovered.home, &recovered.ledger, &listening.shares);
+    let origins = Origins::recall(&recovered.home, &recovered.ledger, listening.shares.clone());
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
         Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),
         None => (None, None, Vec::new()),
@@ -116,14 +117,19 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let endpoint = Endpoint::new(run, recovered.identity.clone());
     let dial_back = Arc::new(DialBack::new(&endpoint, &listening.addresses));
     let files = RunFiles { inbox, kept, report };
-    let (mut driver, server) =
-        assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;
+    let (mut driver, server) = assemble(
+        recovered,
+        Peers::new(endpoint.clone()),
+        dial_back,
+        origins,
+        files,
+        options.keep_aggregates,
+    )?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
-    servers.spawn(origins::remember(driver.court.home.clone(), listening.shares.clone(), origins::PAUSE));
     for listener in listening.listeners {
         let mut stopped = stopped.clone();
         let shutdown = async move {
@@ -180,6 +186,7 @@ fn assemble(
     recovered: Recovered,
     peers: Peers,
     dial_back: Arc<DialBack>,
+    origins: Origins,
     files: RunFiles,
     keep_aggregates: bool,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
@@ -206,6 +213,7 @@ fn assemble(
         dataset,
         replica,
         offers,
+        origins,
         arithmetic,
         second,
         hoard: Arc::new(Semaphore::new(HOARD)),

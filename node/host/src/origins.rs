@@ -1,59 +1,59 @@
 //! Where members come from, known again after a restart: whoever floods a port then would otherwise have the whole of it.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use muster_core::ids::{MemberId, unhex};
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_net::shares::Shares;
 use muster_net::source::Source;
 use muster_store::home::Home;
-use tokio::time::sleep;
 
 /// Each line: a member and the address that it last came from.
 const FILE: &str = "origins";
-/// Between two looks at where members come from.
-pub(super) const PAUSE: Duration = Duration::from_secs(5);
 
-/// CHAN-15: the members of the ledger are expected where they can be dialled, and where they came from the last time.
-pub(super) fn recall(home: &Home, ledger: &Ledger, shares: &Shares) {
-    let members = ledger.members().iter().filter(|member| !ledger.is_banned(&member.id));
-    let dialled = members.filter_map(|member| {
-        let address = member.addresses.iter().find_map(|address| address.parse::<SocketAddr>().ok())?;
-        Some((member.id, address.ip()))
-    });
-    let before =
-        home.read_file(FILE).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    let before =
-        parsed(&before).filter(|(member, _)| ledger.member(member).is_some() && !ledger.is_banned(member));
-    dialled.chain(before).for_each(|(member, from)| shares.expect(member, Source::of(from)));
+/// Where members come from, in memory and on the disk.
+pub(super) struct Origins {
+    shares: Arc<Shares>,
+    /// What was written down last.
+    written: Mutex<Vec<(MemberId, Source)>>,
 }
 
-/// Writes down where members come from, whenever that has changed. Does not end.
-pub(super) async fn remember(home: Home, shares: Arc<Shares>, pause: Duration) {
-    let mut written = BTreeMap::new();
-    loop {
-        sleep(pause).await;
-        let origins: BTreeMap<MemberId, Source> = shares.origins().into_iter().collect();
-        if origins == written {
-            continue;
+impl Origins {
+    /// CHAN-15: the members of the ledger are expected where they can be dialled, and where they came from the last time.
+    pub(super) fn recall(home: &Home, ledger: &Ledger, shares: Arc<Shares>) -> Self {
+        let members = ledger.members().iter().filter(|member| !ledger.is_banned(&member.id));
+        let dialled = members.filter_map(|member| {
+            let address = member.addresses.iter().find_map(|address| address.parse::<SocketAddr>().ok())?;
+            Some((member.id, address.ip()))
+        });
+        let before =
+            home.read_file(FILE).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+        let before = parsed(&before)
+            .filter(|(member, _)| ledger.member(member).is_some() && !ledger.is_banned(member));
+        dialled.chain(before).for_each(|(member, from)| shares.expect(member, Source::of(from)));
+        Self { shares, written: Mutex::default() }
+    }
+
+    /// Writes down where members come from, if that has changed.
+    pub(super) fn write_down(&self, home: &Home) {
+        let origins = self.shares.origins();
+        let mut written = lock(&self.written);
+        if *written == origins {
+            return;
         }
-        let line = |(member, source): (&MemberId, &Source)| format!("{member:#} {}\n", source.address());
+        let line = |(member, source): &(MemberId, Source)| format!("{member:#} {}\n", source.address());
         let text: String = origins.iter().map(line).collect();
-        let home = home.clone();
-        let saved = tokio::task::spawn_blocking(move || home.write_file(FILE, text.as_bytes())).await;
-        match saved {
-            Ok(Ok(())) => written = origins,
+        match home.write_file(FILE, text.as_bytes()) {
+            Ok(()) => *written = origins,
             // A full disk is reported where something is lost by it.
-            Ok(Err(error)) => tracing::debug!("where members come from is not written down: {error}"),
             Err(error) => tracing::debug!("where members come from is not written down: {error}"),
         }
     }
 }
 
-/// What [`remember`] wrote, as far as it can be read.
+/// What [`Origins::write_down`] wrote, as far as it can be read.
 fn parsed(text: &str) -> impl Iterator<Item = (MemberId, IpAddr)> + '_ {
     text.lines().filter_map(|line| {
         let (member, from) = line.split_once(' ')?;
@@ -69,10 +69,8 @@ mod tests {
 
     use super::*;
 
-    const SOON: Duration = Duration::from_millis(10);
-
-    #[tokio::test]
-    async fn chan_15_members_are_expected_after_a_restart_where_they_came_from() {
+    #[test]
+    fn chan_15_members_are_expected_after_a_restart_where_they_came_from() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::open(&folder.path().join("home")).unwrap();
         let [dialled, hidden] = [1, 2].map(|byte| Identity::from_secret(&[byte; 32]));
@@ -81,23 +79,17 @@ mod tests {
         let ledger = makers.begin(makers.tiny(4, 2), newcomers);
         let shares = || Shares::new(ConnectionLimit { total: 8, per_source: 8 });
         let address = |text: &str| Source::of(text.parse().unwrap());
-        let first = shares();
-        recall(&home, &ledger, &first);
-        assert_eq!(first.origins(), [(dialled.id(), address("192.0.2.1"))]);
+        let first = Origins::recall(&home, &ledger, shares());
+        assert_eq!(first.shares.origins(), [(dialled.id(), address("192.0.2.1"))]);
         // Behind a router: nobody can dial it, and it comes all the same.
-        first.expect(hidden.id(), address("198.51.100.7"));
-        first.expect(MemberId([9; 32]), address("203.0.113.9"));
-        let task = tokio::spawn(remember(home.clone(), first, SOON));
-        while home.read_file(FILE).is_err() {
-            sleep(SOON).await;
-        }
-        task.abort();
-        let second = shares();
-        recall(&home, &ledger, &second);
+        first.shares.expect(hidden.id(), address("198.51.100.7"));
+        first.shares.expect(MemberId([9; 32]), address("203.0.113.9"));
+        first.write_down(&home);
+        let second = Origins::recall(&home, &ledger, shares());
         let mut expected = vec![(dialled.id(), address("192.0.2.1")), (hidden.id(), address("198.51.100.7"))];
         expected.sort();
-        assert_eq!(second.origins(), expected, "and nobody that is no member");
+        assert_eq!(second.shares.origins(), expected, "and nobody that is no member");
         home.write_file(FILE, b"no member\n\xff").unwrap();
-        recall(&home, &ledger, &shares());
+        assert_eq!(Origins::recall(&home, &ledger, shares()).shares.origins().len(), 1);
     }
 }

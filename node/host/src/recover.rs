@@ -225,13 +225,14 @@ impl Recovery<'_> {
     }
 }
 
-/// After a round: keeps a state for others where it is one that they may fetch; writes one down every [`STEWARD_STATE_ROUNDS`] rounds,
+/// After a round: writes down where members come from; keeps a state for others where it is one that they may fetch; writes one down every [`STEWARD_STATE_ROUNDS`] rounds,
 /// and drops what no restart needs any more. Aggregates stay if the archive is to have all of them.
 ///
 /// # Errors
 /// [`Failure`] naming the file.
 pub(super) fn write_down(court: &Court) -> Outcome<()> {
     let home = &court.home;
+    court.origins.write_down(home);
     court.offers.keep()?;
     let (round, HeldState { state, rows, roots }) = {
         let replica = lock(&court.replica);

@@ -8,6 +8,8 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::sign::Identity;
 use muster_keeper::intake::shelf::Shelf;
 use muster_net::endpoint::Endpoint;
+use muster_net::seats::ConnectionLimit;
+use muster_net::shares::Shares;
 use muster_organise::config::{Makers, Settings};
 use muster_replica::{CommittedContribution, HeldBlocks, Offers, Peers, Replica};
 use muster_store::dataset::{self, Dataset, SourceText};
@@ -16,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::court::{HOARD, SHOWING};
+use crate::origins::Origins;
 use crate::second::Second;
 
 /// A tiny model.
@@ -53,10 +56,12 @@ pub(crate) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
     let home = Home::open(&folder.join("home")).unwrap();
     let replica = Arc::new(Mutex::new(replica));
     let (failed, _) = tokio::sync::mpsc::channel(1);
+    let limit = ConnectionLimit { total: 1, per_source: 1 };
     let court = Court {
         shelf: Arc::new(Shelf::new(layout.clone(), Arc::new(home.clone()), failed)),
         layout,
         offers: Arc::new(Offers::new(home.clone(), replica.clone()).unwrap()),
+        origins: Origins::recall(&home, &Ledger::new(manifest.clone()), Shares::new(limit)),
         home,
         keep_aggregates: false,
         peers: Peers::new(Endpoint::new(manifest.run(), identity.clone())),

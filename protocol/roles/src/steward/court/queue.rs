@@ -326,6 +326,7 @@ impl Queue {
 
     /// Notes that an answer was false. The true one that was brought beside it did not come to nothing.
     fn note_false_reply(&mut self, case: &PendingAccusation) {
+        // Other evidence has nothing beside it.
         let Some(reply) = case.reply else { return };
         let accuser = case.accuser;
         if !self.answers_what_failed(case) {
