@@ -299,12 +299,11 @@ impl Replica {
     /// [`StoreError`] where neither the disk nor the memory takes it.
     fn settle(&mut self) -> Result<(), StoreError> {
         let all = memory::past(&self.manifest, self.snapshot.bytes() as u64);
-        let Some((files, _)) = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond) else {
-            return Ok(());
-        };
-        match self.snapshot.stored(files, &self.snapshot_roots) {
-            Ok(stored) => (self.snapshot, self.past_refused) = (stored, false),
-            Err(error) => self.past_refused = self.holds_instead(&self.snapshot, &error)?,
+        if let Some((files, _)) = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond) {
+            match self.snapshot.stored(files, &self.snapshot_roots) {
+                Ok(stored) => (self.snapshot, self.past_refused) = (stored, false),
+                Err(error) => self.past_refused = self.holds_instead(&self.snapshot, &error)?,
+            }
         }
         Ok(())
     }
