@@ -326,6 +326,7 @@ mod tests {
         docket.resume(due - 1);
         assert_eq!(failed(&mut docket, 2 * due - 2), (0, 0));
         assert_eq!(failed(&mut docket, 2 * due - 1), (1, 0));
+        assert_eq!(failed(&mut docket, due - 2 + late).1, 0, "nor is the verifier idle before");
         assert_eq!(failed(&mut docket, due - 1 + late).1, 1);
     }
 }

@@ -6,7 +6,7 @@ use crate::ledger::Stage;
 use crate::ledger::fixture::chain::{Chain, manifest, node, roots, slots, steward};
 use crate::manifest::Manifest;
 use crate::messages::record::Body;
-use crate::messages::round::{Checked, Delivered, Receipt};
+use crate::messages::round::{Checked, Delivered, PartResult, Receipt};
 use crate::sign::Signed;
 
 /// A steward that has taken over this ledger, with every node connected.
@@ -322,6 +322,22 @@ fn round_31_silence_is_no_consent() {
     assert_eq!(signed.verify(chain.ledger.run()).unwrap().part, Part(2));
 }
 
+/// One of its two words is false, and those who check see only one of them.
+#[test]
+fn round_22_what_was_signed_twice_is_reduced_again_though_nobody_objects() {
+    let (chain, mut conductor) = reduced(|_| true);
+    let (parts, part): (Vec<Part>, Part) = (chain.parts().collect(), Part(1));
+    let author = chain.part_result(part).1.id();
+    conductor.contest(part, &author);
+    (0..4).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+    let Some(Output::Inspect(signed)) = conductor.poll_output() else { panic!("it is contested") };
+    let result = signed.verify(chain.ledger.run()).unwrap();
+    assert_eq!((result.part, result.author()), (part, author));
+    conductor.inspected(3, part, &author, false);
+    assert!(conductor.result(3, chain.result(part)).is_err(), "it was struck, and is not taken again");
+    assert!(matches!(proposed(&mut conductor), Some(Body::Reassign(_))));
+}
+
 #[test]
 fn round_5_a_delivery_brings_the_keepers_receipts_after_its_echo() {
     let mut chain = Chain::begin();
@@ -382,7 +398,8 @@ fn round_35_a_delivery_is_bounded_before_a_signature_is_checked() {
     assert!(claim(&conductor, twice).is_err(), "also where the signature is good");
     let crowd =
         parts.iter().flat_map(|part| [garbage(*part), receipt(*part, Some(steward().id()), Some([7; 64]))]);
-    assert!(claim(&conductor, crowd.collect()).is_err(), "more than the parts have keepers");
+    let crowd = claim(&conductor, crowd.collect()).unwrap_err();
+    assert_eq!(crowd, Reject::Rule("a delivery brings no more receipts than its parts have keepers"));
     let stranger = (0..4)
         .map(|number| node(number).id())
         .find(|id| !view.keepers(parts[0], &sender.id()).unwrap().0.contains(id));
@@ -399,6 +416,62 @@ fn round_35_a_delivery_is_bounded_before_a_signature_is_checked() {
     assert_eq!((again.unchecked(), again.is_new()), (0, false));
     let more = claim(&conductor, vec![garbage(parts[0]), garbage(parts[1])]).unwrap();
     assert_eq!((more.unchecked(), more.is_new()), (1, true));
+}
+
+/// One of the two lies in a way that nobody who checks can see.
+#[test]
+fn round_25_a_part_of_which_two_say_different_things_is_reduced_again_though_nobody_objects() {
+    let mut two = manifest(4);
+    two.aggregation.replicas = 2;
+    let mut chain = Chain::begin_with(two);
+    chain.freeze(0..4);
+    chain.seal(chain.inputs(0, chain.parts().map(|_| slots(0..4)).collect()));
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    let (run, view) = (chain.ledger.run(), chain.ledger.current().unwrap());
+    for part in chain.parts() {
+        let (result, _) = chain.part_result(part);
+        for (index, member) in view.aggregating(part).enumerate() {
+            let lies = (part, index) == (Part(1), 1);
+            let digest = if lies { Digest([8; 32]) } else { result.digest };
+            let signed = chain.identity_of(member).sign(run, &PartResult { digest, ..result.clone() });
+            assert!(conductor.result(1, signed).unwrap());
+            // Whichever stands, its values are shown.
+            conductor.obtained(1, &PartResult { digest, ..result.clone() }, true);
+        }
+    }
+    let parts: Vec<Part> = chain.parts().collect();
+    (0..4).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+    let Some(Output::Inspect(signed)) = conductor.poll_output() else { panic!("one of them is wrong") };
+    assert_eq!(signed.verify(run).unwrap().part, Part(1));
+}
+
+/// The receipt of a delivery binds the steward to count it, whatever the other aggregator lacks.
+#[test]
+fn round_5_both_aggregators_of_a_part_have_signed_for_what_a_delivery_names() {
+    let mut two = manifest(4);
+    two.aggregation.replicas = 2;
+    let mut chain = Chain::begin_with(two);
+    chain.freeze(0..4);
+    let mut conductor = conductor(&chain);
+    let (run, sender) = (chain.ledger.run(), node(1));
+    let view = chain.ledger.current().unwrap();
+    conductor.echo(1, chain.echo(&sender)).unwrap();
+    let keepers = |part: Part| view.keepers(part, &sender.id()).unwrap().0;
+    let part = chain.parts().find(|part| !keepers(*part).contains(&steward().id())).unwrap();
+    let root = chain.commitment(1, 2).root;
+    let taken = |by: &[MemberId]| {
+        let receipt = Receipt { round: Round(0), part, attempt: 0, sender: sender.id(), root };
+        let receipts = by.iter().map(|keeper| chain.identity_of(*keeper).sign(run, &receipt));
+        let receipts = List::new(receipts.collect()).unwrap();
+        conductor
+            .claim_delivery(&sender.sign(run, &Delivered { round: Round(0), attempt: 0, receipts }))
+            .is_ok()
+    };
+    let both = keepers(part);
+    assert_eq!(both.len(), 2);
+    assert!(!taken(&both[..1]) && !taken(&both[1..]));
+    assert!(taken(&both) && taken(&[steward().id()]));
 }
 
 #[test]
