@@ -116,15 +116,9 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
     let dial_back = Arc::new(DialBack::new(&endpoint, &listening.addresses));
-    let files = RunFiles { inbox, kept, report };
-    let (mut driver, server) = assemble(
-        recovered,
-        Peers::new(endpoint.clone()),
-        dial_back,
-        origins,
-        files,
-        options.keep_aggregates,
-    )?;
+    let files = RunFiles { inbox, kept, report, origins };
+    let (mut driver, server) =
+        assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (stop, stopped) = watch::channel(());
@@ -179,6 +173,7 @@ struct RunFiles {
     inbox: Inbox,
     kept: Vec<Request>,
     report: Reporter,
+    origins: Origins,
 }
 
 /// The driver with its machine, and the server beside it.
@@ -186,13 +181,12 @@ fn assemble(
     recovered: Recovered,
     peers: Peers,
     dial_back: Arc<DialBack>,
-    origins: Origins,
     files: RunFiles,
     keep_aggregates: bool,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
-    let RunFiles { inbox, kept, report } = files;
+    let RunFiles { inbox, kept, report, origins } = files;
     let board = board(&journal, &ledger)?;
     let layout = ledger.layout().clone();
     let results = Results::new(layout.clone()).with_disk(home.clone());
