@@ -137,7 +137,12 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::ids::{Digest, Round};
+    use muster_core::ledger::fixture::{Makers, Newcomer};
     use muster_core::manifest::fixture::tiny;
+    use muster_core::messages::audit::FindingKind;
+    use muster_core::messages::record::{Ban, Body};
+    use muster_core::sign::Identity;
 
     use super::*;
 
@@ -176,5 +181,42 @@ mod tests {
         let strange = order.iter().filter(|peer| **peer != flood).count();
         assert!((1..17).contains(&strange), "strangers get through, behind members: {strange}");
         floods.into_iter().chain(strangers).for_each(|task| task.abort());
+    }
+
+    /// How many requests of a member wait, of a thousand.
+    async fn waiting_of(ledger: &Ledger, member: MemberId) -> usize {
+        let asks = Asks::new(ledger);
+        let tasks: Vec<_> = (0..1000)
+            .map(|_| {
+                let asks = asks.clone();
+                tokio::spawn(async move { asks.put(member, Request::StateOffer).await.is_some() })
+            })
+            .collect();
+        for _ in 0..2000 {
+            tokio::task::yield_now().await;
+        }
+        tasks.into_iter().for_each(|task| task.abort());
+        asks.waiting()
+    }
+
+    #[tokio::test]
+    async fn round_37_the_ledger_says_whose_places_a_request_takes() {
+        let makers = Makers::of(1, 2);
+        let members = [3, 4].map(|secret| Identity::from_secret(&[secret; 32]));
+        let mut ledger = makers.begin(makers.tiny(4, 2), members.iter().map(Newcomer::node));
+        let [member, convict] = members.map(|member| member.id());
+        assert_eq!(waiting_of(&ledger, convict).await, OF_MEMBER);
+        let ban = Ban {
+            culprit: convict,
+            effective: ledger.first_round_without(),
+            round: Round(0),
+            finding: FindingKind::SumMismatch,
+            evidence: Digest([1; 32]),
+            accuser: makers.steward.id(),
+            jury: Default::default(),
+        };
+        makers.seal(&mut ledger, Body::Ban(ban));
+        assert_eq!(waiting_of(&ledger, convict).await, OF_STRANGERS, "it shares the places of strangers");
+        assert_eq!(waiting_of(&ledger, member).await, OF_MEMBER);
     }
 }

@@ -328,6 +328,31 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn chan_16_a_banned_member_is_a_stranger_to_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, _) = context(folder.path());
+        let layout = Layout::of(&makers().tiny(4, 2).model);
+        let mut ledger = exchanging(&vec![7; layout.parameters()]);
+        let [member, convict] = [1, 12].map(|number| identity(number).id());
+        let ban = Ban {
+            culprit: convict,
+            effective: ledger.first_round_without(),
+            round: Round(0),
+            finding: FindingKind::SumMismatch,
+            evidence: Digest([1; 32]),
+            accuser: makers().steward.id(),
+            jury: Default::default(),
+        };
+        let (news, followed) = watch::channel(Arc::new(ledger.clone()));
+        let shared = NodeContext { ledger: followed, ..shared };
+        assert!([member, convict].iter().all(|peer| shared.role(peer) == Role::Member));
+        makers().seal(&mut ledger, Body::Ban(ban));
+        news.send_replace(Arc::new(ledger));
+        assert!(shared.role(&convict) == Role::Stranger && shared.role(&member) == Role::Member);
+        assert!(shared.role(&makers().steward.id()) == Role::Member);
+    }
+
     #[test]
     fn chan_16_blocks_are_of_a_round_in_which_their_sender_has_a_seat_or_of_the_next_one() {
         let layout = Layout::of(&makers().tiny(4, 2).model);

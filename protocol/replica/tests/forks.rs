@@ -10,6 +10,7 @@ use muster_core::ids::{Height, MemberId};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::manifest::fixture::tiny;
+use muster_core::messages::evidence::{Evidence, Misconduct};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::{News, Response};
 use muster_core::sign::Identity;
@@ -85,4 +86,33 @@ async fn audit_13_two_seals_of_one_height_in_one_answer_are_kept_and_nobody_foll
     assert_eq!(journal.height().unwrap(), Height(1), "what came before is written");
     let again = follower().keep_proofs(home).unwrap_err();
     assert!(matches!(again, FollowError::Convicted { .. }), "{again}");
+}
+
+/// Whoever shows it need not wait, and whoever is shown it need not be there: the record is judged by the ledger before it.
+#[tokio::test]
+async fn audit_13_what_was_shown_of_a_record_that_lies_ahead_convicts_once_the_ledger_is_there() {
+    let folder = Folder(std::env::temp_dir().join(format!("muster-ahead-{}", std::process::id())));
+    let corpus = folder.0.join("corpus");
+    let manifest = manifest(&corpus);
+    let dataset = Arc::new(Dataset::open(&corpus, &manifest.data).unwrap());
+    let genesis = Replica::genesis(manifest.clone(), dataset, 1, None).unwrap();
+    let mut ledger = Ledger::new(manifest.clone());
+    let open = |ledger: &Ledger| {
+        identity(2).sign(manifest.run(), &ledger.record(Body::Open(genesis.roots().clone())))
+    };
+    let first = open(&ledger);
+    ledger.apply(&first).unwrap();
+    let invalid = Evidence::Misconduct(Misconduct::Record(open(&ledger)));
+    let records = List::new(vec![first]).unwrap();
+    let (newest, board, first_notice, notices) = (Height(1), 1, 0, List::default());
+    let news = News { records, newest, board, first_notice, notices };
+    let contact = steward(&manifest, encode(&Response::News(news))).await;
+    let home = Home::open(&folder.0.join("home")).unwrap();
+    home.save_evidence(&invalid).unwrap();
+    let journal = Arc::new(Journal::open(&home).unwrap());
+    let peers = Peers::new(Endpoint::new(manifest.run(), identity(3)));
+    let mut follower = Follower::new(peers, contact, genesis, Some(journal)).unwrap();
+    follower.keep_proofs(home).unwrap();
+    let halted = follower.step().await.unwrap_err();
+    assert!(matches!(halted, FollowError::Convicted { .. }), "{halted}");
 }

@@ -215,6 +215,8 @@ mod tests {
         let mut renamed = good.clone();
         renamed[0].block = Block(u32::MAX);
         refused(renamed);
+        refused([&good[..1], &good[..]].concat());
+        refused(good.iter().rev().cloned().collect());
         assert!(check(&sender, 0, good.clone()).is_err(), "the sender keeps nothing of its own");
         assert!(check(&aggregator, 1, good.clone()).is_err(), "nothing was reassigned");
         assert!(check(&MemberId(Digest::default().0), 0, good).is_err());

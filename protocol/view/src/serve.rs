@@ -284,4 +284,19 @@ mod tests {
         assert!(!come("2001:db8::1"));
         assert_eq!(guests.open.iter().filter(|(from, _)| *from == source("2001:db8::1")).count(), 5);
     }
+
+    #[tokio::test]
+    async fn chan_12_a_source_has_so_many_connections_unless_it_is_this_machine() {
+        for local in [false, true] {
+            let mut guests = Guests { most: 1000, open: Vec::new() };
+            let source = Source::of("192.0.2.1".parse().unwrap());
+            let mut admitted = 0;
+            while admitted < 100 && guests.admit(source, local) {
+                guests.open.push((source, tokio::spawn(std::future::pending::<()>()).abort_handle()));
+                admitted += 1;
+            }
+            assert_eq!(admitted, if local { 100 } else { PER_SOURCE });
+            assert!(guests.admit(Source::of("192.0.2.2".parse().unwrap()), false), "another source");
+        }
+    }
 }

@@ -5,7 +5,9 @@ use muster_core::messages::audit::{
     AuditRequest, LeafResult, Recomputation, Results, ResultsSeal, Verdict, results_seal,
 };
 use muster_core::messages::evidence::{FalseRecomputation, FalseVerdict, Transcript};
+use muster_core::messages::wire::{Request, Response};
 use muster_core::sketch::Sketch;
+use muster_roles::steward::{Question, Steward, StewardEffect, StewardInput, StewardSetup};
 
 use super::*;
 
@@ -451,4 +453,33 @@ fn a_recheck_finds_a_false_acquittal() {
     let found: Vec<_> = world.judged();
     assert_eq!(found, [(member(21), FindingKind::FalseAcquittal)]);
     assert!(world.worked.contains(&"second recheck of slot 0".to_owned()), "{:?}", world.worked);
+}
+
+/// DUTY-10: the verifier of an audit would otherwise have it examined again and again, signed anew each time.
+#[test]
+fn duty_10_an_audit_that_is_not_the_one_on_the_board_is_not_examined() {
+    let (world, posted) = audited(Conduct::FlipsLeaves, None);
+    let anew = resigned(&world, &posted, &|_, total| flip(total));
+    let mut steward = Steward::new(StewardSetup {
+        ledger: world.ledger.clone(),
+        identity: Arc::new(id(2)),
+        roots: world.ledger.state().clone(),
+        states: Default::default(),
+        bans: Vec::new(),
+        kept: world.board.iter().cloned().map(Request::Notice).collect(),
+    });
+    let mut accuse = |transcript: &Transcript| {
+        let request = Box::new(Request::Accuse(Evidence::Audit(transcript.clone())));
+        let (question, from) = (Question(1), member(21));
+        steward.handle(0, StewardInput::Asked { question, from, request, date: 0 });
+        let answers = std::iter::from_fn(|| steward.poll_effect()).filter_map(|effect| match effect {
+            StewardEffect::Answer(_, answer) => Some(answer),
+            _ => None,
+        });
+        answers.collect::<Vec<_>>()
+    };
+    assert_eq!(accuse(&posted), [Response::Done]);
+    let refused = accuse(&anew);
+    let [Response::Refused(why)] = refused.as_slice() else { panic!("{refused:?}") };
+    assert!(why.contains("not the one on the board"), "{why:?}");
 }

@@ -7,12 +7,12 @@ use super::fixture::invitation;
 use super::*;
 use crate::assign::round_seed;
 use crate::codec::{List, Text};
-use crate::coins::{CoinKind, CoinTree};
+use crate::coins::{CoinKind, CoinTree, drawn_leaves};
 use crate::ids::{Part, Slot};
 use crate::limits::{NAME_BYTES, QUOTA};
-use crate::manifest::{Admission, Manifest, Rollback};
+use crate::manifest::{Admission, Manifest, Mode, Rollback};
 use crate::messages::audit::{Duty, FindingKind};
-use crate::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Leave, Role};
+use crate::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Leave, Return, Role};
 use crate::messages::record::{Ban, Credit, Idle, Late, Outcome, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::sign::Identity;
@@ -350,6 +350,25 @@ fn ledger_11_one_request_makes_no_ledger_without_end() {
     chain.seal(Body::Silence(request));
 }
 
+/// Every Return is public: whoever has read it could seal it again.
+#[test]
+fn ledger_13_a_return_from_before_the_absence_brings_nobody_back() {
+    let mut chain = Chain::begin();
+    let back = |chain: &Chain, address: &str| {
+        let addresses = List::new(vec![Text::new(address).unwrap()]).unwrap();
+        let back = Return { height: chain.ledger.height(), addresses };
+        node(3).sign(chain.ledger.run(), &back)
+    };
+    let old = back(&chain, "moved:1");
+    chain.seal(Body::Return(old.clone()));
+    assert_eq!(standing(&chain, &node(3)), Standing::Active);
+    chain.freeze(0..3);
+    assert_eq!(standing(&chain, &node(3)), Standing::Away, "no commitment of it");
+    assert_eq!(chain.refusal(Body::Return(old)), Some(Reject::Rule("a return is newer than the absence")));
+    let new = back(&chain, "moved:1");
+    assert!(takes(&chain, Body::Return(new)));
+}
+
 /// Five founders and four newcomers, in a run of 16 leaves a round.
 fn with_newcomers() -> Chain {
     let mut manifest = manifest(5);
@@ -456,6 +475,58 @@ fn duty_2_a_coin_is_shown_for_a_round_that_is_over_by_one_of_its_verifiers() {
     for (kind, round) in [(CoinKind::Leaf, Round(0)), (CoinKind::Node, Round(1))] {
         let coin = coins(0).open(kind, round, 0).unwrap();
         assert!(!check(&chain, &verifier(0), &Duty { coin, ..duty.clone() }), "another coin");
+    }
+}
+
+/// A run of so many rounds that its first ones are too old to be audited.
+fn long() -> Chain {
+    let mut manifest = manifest(4);
+    manifest.training.rounds = 20;
+    Chain::begin_with(manifest)
+}
+
+#[test]
+fn duty_3_nobody_answers_for_what_was_contributed_before_the_window() {
+    let mut chain = long();
+    chain.finish_round();
+    let request = chain.request(0, Round(0), node(1).id());
+    while chain.ledger.is_answerable(Round(0)) {
+        assert!(chain.ledger.check_request(&request).is_ok());
+        chain.finish_round();
+    }
+    let why = Reject::Rule("what was contributed so long ago nobody has to answer for");
+    assert_eq!(chain.ledger.check_request(&request).err(), Some(why));
+}
+
+/// A verifier is banned, and with it falls what it has passed: at once, or once nobody has the state any more.
+#[test]
+fn duty_3_what_is_opened_again_too_late_to_be_audited_is_not_due() {
+    for late in [false, true] {
+        let mut chain = long();
+        chain.finish_round();
+        let (verifier, member) = (verifier(0).id(), node(1).id());
+        let leaves = drawn_leaves(2, chain.ledger.manifest().audit.leaves);
+        let verdict = Digest::default();
+        chain.finish_round_with(vec![Credit { verdict, round: Round(0), verifier, member, leaves }]);
+        // What it inspected goes on in time: only what it has passed is at stake.
+        chain.seal(Body::Idle(Idle { verifier, round: Round(0) }));
+        while late && chain.ledger.keeps_state(Round(0)) {
+            chain.finish_round();
+        }
+        let ban = Ban {
+            culprit: verifier,
+            effective: chain.ledger.first_round_without(),
+            round: Round(0),
+            finding: FindingKind::FalseAcquittal,
+            evidence: Digest([1; 32]),
+            accuser: steward().id(),
+            jury: Default::default(),
+        };
+        chain.seal(Body::Ban(ban));
+        let view = chain.ledger.round(Round(0)).unwrap();
+        let slot = view.slot_of(&member).unwrap();
+        assert!(chain.ledger.needs_no_coin(view, slot), "it is open again");
+        assert_eq!(chain.ledger.is_due(view, slot, true), !late);
     }
 }
 

@@ -212,20 +212,26 @@ fn reduced(is_here: impl Fn(Part) -> bool) -> (Chain, Conductor) {
     let chain = Chain::reducing();
     let mut conductor = conductor(&chain);
     conductor.start();
+    hear_results(&chain, &mut conductor, 1, is_here);
+    (chain, conductor)
+}
+
+/// Every result of the open round is said, and the steward has the values of these parts.
+fn hear_results(chain: &Chain, conductor: &mut Conductor, now: u64, is_here: impl Fn(Part) -> bool) {
     for part in chain.parts() {
         let signed = chain.result(part);
         let result = signed.verify(chain.ledger.run()).unwrap().into_inner();
-        conductor.result(1, signed).unwrap();
+        conductor.result(now, signed).unwrap();
         if is_here(part) {
-            conductor.obtained(1, &result, true);
+            conductor.obtained(now, &result, true);
         }
     }
-    (chain, conductor)
 }
 
 fn say(chain: &Chain, conductor: &mut Conductor, now: u64, number: u8, parts: &[Part]) {
     let parts = List::new(parts.to_vec()).unwrap();
-    let word = Checked { round: Round(0), attempt: 0, parts, objections: List::default() };
+    let round = chain.ledger.current().unwrap().round();
+    let word = Checked { round, attempt: 0, parts, objections: List::default() };
     conductor.checked(now, &node(number).sign(chain.ledger.run(), &word)).unwrap();
 }
 
@@ -260,6 +266,32 @@ fn round_21_the_time_for_a_word_begins_when_the_steward_has_all_values() {
     conductor.tick(2 * timer);
     assert_eq!(conductor.stalling().collect::<Vec<_>>(), [&node(0).id()]);
     assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))), "the others are the majority");
+}
+
+/// Marks never switch objections off: without the word of who has one nobody could tell whether a result is right.
+#[test]
+fn round_21_who_has_a_mark_is_waited_for_where_the_others_are_no_majority() {
+    let (mut chain, mut conductor) = reduced(|_| true);
+    let now = u64::from(chain.ledger.manifest().timers.result) + 1;
+    let parts: Vec<Part> = chain.parts().collect();
+    (1..4).for_each(|number| say(&chain, &mut conductor, 2, number, &parts));
+    conductor.tick(now);
+    assert_eq!(conductor.stalling().collect::<Vec<_>>(), [&node(0).id()]);
+    assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))));
+    conductor.applied(now, Ok(chain.next_state()));
+    assert!(proposed(&mut conductor).is_some());
+    // With echoes, which the conductor has not heard here.
+    let outcome = Body::Outcome(chain.outcome());
+    conductor.sealed(now, &chain.seal(outcome)).unwrap();
+    conductor.sealed(now, &chain.freeze(0..4)).unwrap();
+    let inputs = chain.inputs(0, chain.parts().map(|_| slots(0..4)).collect());
+    conductor.sealed(now, &chain.seal(inputs)).unwrap();
+    hear_results(&chain, &mut conductor, now, |_| true);
+    (1..3).for_each(|number| say(&chain, &mut conductor, now, number, &parts));
+    conductor.live(now, node(3).id(), false);
+    assert_eq!(conductor.poll_output(), None, "two of four are heard, and one is gone");
+    say(&chain, &mut conductor, now, 0, &parts);
+    assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))));
 }
 
 #[test]

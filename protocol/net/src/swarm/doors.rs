@@ -343,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn chan_23_a_connection_that_comes_is_counted_before_its_handshake() {
+        let mut gates = doors(300);
+        let here: Multiaddr = "/ip4/127.0.0.1/tcp/1".parse().unwrap();
+        let mut comes = |number: usize, from: &str| {
+            let remote = from.parse::<Multiaddr>().unwrap();
+            let id = ConnectionId::new_unchecked(number);
+            gates.handle_pending_inbound_connection(id, &here, &remote).is_ok()
+        };
+        let begun = (0..100).filter(|number| comes(*number, "/ip4/192.0.2.1/tcp/1")).count();
+        assert_eq!(begun, OPENING_OF_SOURCE);
+        assert!(comes(100, "/ip4/192.0.2.2/tcp/1"), "another source");
+    }
+
+    #[test]
     fn chan_22_who_has_brought_too_much_of_no_use_stays_out_for_five_minutes() {
         let (mut doors, now) = (doors(60), Instant::now());
         let [one, other] = [1, 2].map(|from| (PeerId::random(), host(from)));

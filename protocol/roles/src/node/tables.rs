@@ -171,6 +171,19 @@ mod tests {
     }
 
     #[test]
+    fn audit_6_results_of_anybody_else_or_for_another_table_open_nothing() {
+        let [member, verifier, other] = [1, 2, 4].map(|secret| Identity::from_secret(&[secret; 32]));
+        let mut audited = Audited { tables: Tables::new(RUN, [3; 32]), member, verifier, asked: 0 };
+        let results = audited.seal(5);
+        let said = results.verify(RUN).unwrap().into_inner();
+        assert!(!audited.opens(&other.sign(RUN, &said)), "who has not asked");
+        let elsewhere = ResultsSeal { table: Digest([8; 32]), ..said };
+        let elsewhere = audited.verifier.sign(RUN, &elsewhere);
+        assert!(!audited.opens(&elsewhere), "it has bound itself to no results for this table");
+        assert!(audited.opens(&results), "what was refused has changed nothing");
+    }
+
+    #[test]
     fn chan_26_a_request_that_is_shown_again_and_again_makes_one_table() {
         let mut tables = Tables::new(RUN, [3; 32]);
         let name = |number: u32| {

@@ -49,6 +49,8 @@ pub(super) struct Run {
     pub(super) board: Vec<Notice>,
     pub(super) applying: bool,
     pub(super) hearing: Option<Box<Allegation>>,
+    /// Whose results the steward has reduced again before it applied them.
+    pub(super) inspected: Vec<MemberId>,
     pub(super) answers: BTreeMap<Question, Response>,
     /// What the steward has written down of what members said.
     pub(super) kept: Vec<Request>,
@@ -121,6 +123,7 @@ impl Run {
             board: Vec::new(),
             applying: false,
             hearing: None,
+            inspected: Vec::new(),
             answers: BTreeMap::new(),
             kept: Vec::new(),
             pending: VecDeque::new(),
@@ -195,6 +198,7 @@ impl Run {
                     self.steward.handle(self.now, steward::StewardInput::Obtained(result, true));
                 }
                 steward::StewardEffect::Inspect(accusation, _) => {
+                    self.inspected.push(accusation.claim.culprit);
                     let right = Judgement::NotGuilty("it is what the rule gives".into());
                     self.steward
                         .handle(self.now, steward::StewardInput::Inspected(accusation, Box::new(right)));

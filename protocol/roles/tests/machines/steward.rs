@@ -6,7 +6,7 @@ use muster_core::ledger::Stage;
 use muster_core::manifest::Profile;
 use muster_core::messages::enrol::{CloseTree, InvitationSecret, Return};
 use muster_core::messages::record::{Ban, Body, Record};
-use muster_core::messages::round::{Commit, Delivered, Echo, Receipt};
+use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::{Signed, Verified};
 use muster_roles::node::{MembershipEnd, NodeEffect, NodeInput};
@@ -76,6 +76,20 @@ fn chan_24_nobody_is_dialled_before_the_ledger_says_that_its_author_may_come() {
     run.unreachable = false;
     assert!(run.enrol(50, &other).is_some());
     assert_eq!(run.ledger.member(&identity(50).id()).unwrap().addresses, addresses(50));
+}
+
+/// A member has as many dials as it may move: one a round.
+#[test]
+fn chan_24_nobody_is_dialled_for_a_return_that_the_ledger_refuses() {
+    let mut run = Run::new();
+    let mut move_to = |number: usize| {
+        let back = Return { height: run.ledger.height(), addresses: addresses(number) };
+        let back = Notice::Return(identity(0).sign(run.ledger.run(), &back));
+        let taken = run.ask(identity(0).id(), Request::Notice(back)).is_some();
+        (taken, run.dialled.len() - NODES)
+    };
+    assert_eq!(move_to(50), (true, 1));
+    assert_eq!(move_to(51), (false, 1), "it has moved in this round");
 }
 
 #[test]
@@ -271,6 +285,30 @@ fn round_36_an_aggregator_does_not_fail_for_what_the_steward_did_not_serve() {
     assert!(run.reads.is_empty());
     run.ask(first, query(blocks));
     assert_eq!(run.reads.len(), 1, "of a round that is over");
+}
+
+/// Nobody objects: those who check see the word that is held, and not the other one.
+#[test]
+fn round_22_what_an_aggregator_signs_twice_is_reduced_again_before_it_is_applied() {
+    for twice in [false, true] {
+        let mut run = Run::new();
+        run.until(Stage::Reducing);
+        (0..NODES).for_each(|number| run.follow(number));
+        assert_eq!(run.work(0), None);
+        let mut said = run.kept.iter().rev().filter_map(|request| match request {
+            Request::Notice(Notice::Result(signed)) => Some(signed.verify(run.ledger.run()).unwrap()),
+            _ => None,
+        });
+        let said = said.next().expect("a result").into_inner();
+        let other = PartResult { digest: Digest([99; 32]), ..said };
+        let other = Request::Notice(Notice::Result(identity(0).sign(run.ledger.run(), &other)));
+        if twice {
+            assert!(run.ask(identity(0).id(), other).is_none(), "the first one is held");
+        }
+        run.until(Stage::Computing);
+        let expected = if twice { vec![identity(0).id()] } else { Vec::new() };
+        assert_eq!(run.inspected, expected);
+    }
 }
 
 /// Each costs up to a thousand signatures, whatever comes of it.

@@ -133,3 +133,25 @@ impl Case {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::fixture::chain::{Chain, manifest};
+
+    /// A member that is slow on purpose would else take its audits out of the window in which they can be decided.
+    #[test]
+    fn audit_8_a_turn_is_over_ten_times_as_soon_once_half_of_the_window_has_gone_by() {
+        let mut manifest = manifest(4);
+        (manifest.training.rounds, manifest.retention.states) = (20, 8);
+        let mut chain = Chain::begin_with(manifest);
+        let turn = Turn::at(1000, &chain.ledger);
+        let patience = u64::from(chain.ledger.manifest().timers.audit);
+        for _ in 0..chain.ledger.audit_window() / 2 {
+            assert_eq!(turn.timeout(&chain.ledger), 1000 + patience);
+            chain.finish_round();
+        }
+        let over = 1000 + patience / 10;
+        assert_eq!([over - 1, over].map(|now| turn.is_over(now, &chain.ledger)), [false, true]);
+    }
+}

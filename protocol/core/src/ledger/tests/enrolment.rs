@@ -126,3 +126,24 @@ fn stand_5_a_member_that_weighs_brings_in_as_many_nodes_as_it_may() {
     chain.seal(Body::Leave(leave));
     assert!(!takes_from(&chain, &node(0), 1, plain), "who has left brings in nobody");
 }
+
+/// What keys that cost nothing could fill is not the places alone.
+#[test]
+fn stand_8_so_many_strangers_come_in_a_round_however_many_places_are_free() {
+    let mut manifest = manifest(4);
+    manifest.admission = Admission { mode: Mode::Open, per_round: 2, ..Admission::closed(4, 0, 64) };
+    let mut chain = Chain::begin_with(manifest);
+    let stranger = |chain: &Chain, number: u8| {
+        let addresses = List::new(vec![Text::new("host:1").unwrap()]).unwrap();
+        let enrol = Enrol { invitation: None, addresses, coins: None, name: Default::default() };
+        Body::Admit(node(number).sign(chain.ledger.run(), &enrol))
+    };
+    for first in [10, 20] {
+        (first..first + 2).for_each(|number| drop(chain.seal(stranger(&chain, number))));
+        let enough = "enough newcomers came in this round (admission.per_round); try again in the next one";
+        assert_eq!(chain.refusal(stranger(&chain, first + 2)), Some(Reject::Rule(enough)));
+        let known = chain.enrol(&node(first + 3), (Role::Node, false), None);
+        assert!(takes(&chain, Body::Admit(known)), "whom the organiser invites needs no turn");
+        chain.finish_round();
+    }
+}

@@ -93,3 +93,60 @@ impl Conductor {
         Some(self.phase_began.saturating_add(pause)).filter(|until| self.now < *until)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::List;
+    use crate::coins::drawn_leaves;
+    use crate::ids::{Digest, Round};
+    use crate::ledger::fixture::chain::{Chain, manifest, node, verifier};
+    use crate::manifest::Admission;
+    use crate::messages::enrol::Leave;
+
+    /// A founder that leaves in the first round, and a newcomer that goes on alone.
+    fn of_a_newcomer() -> Chain {
+        let mut manifest = manifest(4);
+        manifest.training.rounds = 20;
+        let admission = Admission::closed(1, 0, 64);
+        manifest.admission = Admission { probation: 6, vouchers: 2, newcomer_ppm: 1_000_000, ..admission };
+        let mut chain = Chain::open(manifest);
+        chain.admit_verifier(0);
+        (0..2).for_each(|number| chain.admit_node(number, number == 0));
+        chain.seal(Body::Begin(List::new(chain.ledger.derived_seats()).unwrap()));
+        chain.reduce_all();
+        let leave = Leave { height: chain.ledger.height() };
+        chain.seal(Body::Leave(node(0).sign(chain.ledger.run(), &leave)));
+        chain.seal(Body::Outcome(chain.outcome()));
+        chain
+    }
+
+    /// The open round to its end, with these credits; gives how many barren ones that makes.
+    fn finish(chain: &mut Chain, barren: &mut Barren, credits: Vec<Credit>) -> u32 {
+        chain.reduce_all();
+        let mut outcome = chain.outcome();
+        outcome.credits = List::new(credits).unwrap();
+        outcome.seats = List::new(chain.ledger.seats_after(&outcome)).unwrap();
+        let body = Body::Outcome(outcome);
+        chain.seal(body.clone());
+        barren.sealed(&chain.ledger, &body);
+        barren.rounds
+    }
+
+    #[test]
+    fn round_26_a_round_of_newcomers_alone_is_spent_for_nothing_unless_one_comes_closer_to_weight() {
+        let (mut chain, mut barren) = (of_a_newcomer(), Barren::default());
+        assert_eq!([(); 2].map(|()| finish(&mut chain, &mut barren, Vec::new())), [1, 2]);
+        let (verifier, member) = (verifier(0).id(), node(1).id());
+        let given = [1, 2, 3, 4, 5].map(|round| {
+            let view = chain.ledger.round(Round(round)).unwrap();
+            let slot = view.slot_of(&member).unwrap();
+            let most = view.commitment(slot).unwrap().commit.leaves;
+            let leaves = drawn_leaves(most, chain.ledger.manifest().audit.leaves);
+            assert_eq!(leaves, 1);
+            let (verdict, round) = (Digest::default(), Round(round));
+            finish(&mut chain, &mut barren, vec![Credit { verdict, round, member, verifier, leaves }])
+        });
+        assert_eq!(given, [0, 0, 0, 1, 2], "of six, three by one verifier: its other words end no probation");
+    }
+}
