@@ -225,7 +225,8 @@ impl Recovery<'_> {
     }
 }
 
-/// After a round: writes down where members come from; keeps a state for others where it is one that they may fetch; writes one down every [`STEWARD_STATE_ROUNDS`] rounds,
+/// After a round: writes down where members come from; keeps a state for others where it is one that they may fetch; writes one
+/// down every [`STEWARD_STATE_ROUNDS`] rounds,
 /// and drops what no restart needs any more. Aggregates stay if the archive is to have all of them.
 ///
 /// # Errors

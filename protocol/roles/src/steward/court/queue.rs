@@ -288,12 +288,15 @@ impl Queue {
         let accuser = case.accuser;
         let before = self.unfounded.get(&accuser).copied();
         self.unfounded.insert(accuser, Setback::after(before, self.round));
-        if let Some(reply) = case.reply {
+        // Of two answers to one call both came to nothing: no third one is excepted.
+        let last = self.answers_what_failed(case);
+        self.replies.remove(&accuser);
+        if let Some(reply) = case.reply.filter(|_| !last) {
             self.replies.insert(accuser, ExaminedReply { reply, founded: false, before });
         }
         let (known, waiting) = (&mut self.known, &mut self.waiting);
         waiting.retain(|one| {
-            let rival = one.reply.zip(case.reply).is_some_and(|(one, other)| one.contradicts(other));
+            let rival = !last && one.reply.zip(case.reply).is_some_and(|(one, other)| one.contradicts(other));
             let dropped = one.unbacked && one.accuser == accuser && !rival;
             if dropped {
                 known.remove(&one.name());

@@ -67,12 +67,11 @@ fn rows_of_source_text_have_nearly_equal_shares() {
             counts.iter().all(|count| (*count as f64 - fair).abs() < 0.2 * fair),
             "{counts:?} of {windows}"
         );
-        // A row is more than chance: the text 128 bytes on is mostly of the same row. How much more depends on the sources, which
-        // change.
+        // A row is more than chance: the text 128 bytes on is mostly of the same row.
         let row = |window| corpus.row_of(window, 128, |_| true);
         let kept = (1..windows).filter(|window| row(*window) == row(window - 1)).count() as f64;
         println!("{:.3} keep their row", kept / windows as f64);
-        assert!(kept > 1.2 * fair, "{kept} of {windows}");
+        assert!(kept > 1.3 * fair, "{kept} of {windows}");
         let about = fs::read_to_string(out.join("corpus.txt")).unwrap();
         assert!(
             about.contains(&format!("\nrow, share of the windows\n         0 {:.4}\n", shares[0])),
