@@ -87,6 +87,24 @@ fn a_killed_steward_goes_on_without_a_fork() {
 
 /// Stopped for longer than its timers, with every connection open: what the nodes said meanwhile was heard by nobody.
 #[test]
+fn a_node_that_comes_back_before_the_steward_waits_for_it() {
+    let run = Run::new(programs!(), &settings(12, 2, 0));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    run.wait_round(3);
+    second.kill();
+    steward.kill();
+    let mut second = run.join("second", &nodes, &[]);
+    wait_for("a first try", || second.log().contains("the steward does not answer"));
+    let mut steward = run.host();
+    let ends = [first.wait(), second.wait(), steward.wait()];
+    assert_eq!(ends, [0; 3], "{}", second.log());
+    run.check_end(&["first", "second"]);
+}
+
+#[test]
 fn round_38_nobody_fails_because_the_steward_was_stopped() {
     let timers = "[timers]\ncommit = 4.0\npart = 4.0\nresult = 4.0\n";
     let run = Run::packed(programs!(), &format!("{}{timers}", settings(60, 3, 0)), None);

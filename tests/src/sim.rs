@@ -97,7 +97,7 @@ pub struct Sim {
     /// What the conductor asked to apply.
     applying: VecDeque<Vec<Option<Signed<PartResult>>>>,
     law: Law,
-    /// Whether the steward has acted since the law was checked: nothing else changes its ledger or its docket.
+    /// Whether the steward's ledger or its docket may have changed since the law was checked.
     unchecked: bool,
     clock: Clock,
     trace: Hasher,

@@ -46,6 +46,13 @@ const STEWARD_AWAY: Duration = Duration::from_secs(300);
 const MOVED: Duration = Duration::from_secs(2);
 const ASKING: Duration = Duration::from_secs(5);
 
+/// The pause before a steward is tried again that has been away for as long; none where it is given up.
+pub fn before_next_try(away: Duration) -> Option<Duration> {
+    // Longer each time: not all members dial a steward all the time that is only restarting.
+    let pause = Duration::from_millis(300).max(away / 4).min(Duration::from_secs(5));
+    Some(pause).filter(|_| away < STEWARD_AWAY)
+}
+
 /// Is told each public notice as it is heard, to show it to people.
 pub type NoticeListener = Box<dyn Fn(&Notice) + Send + Sync>;
 
@@ -283,12 +290,8 @@ impl Follower {
                 Ok(_) => PeerError::Unexpected,
                 Err(error) => error,
             };
-            if away >= STEWARD_AWAY {
-                return Err(error.into());
-            }
+            let Some(pause) = before_next_try(away) else { return Err(error.into()) };
             tracing::warn!("the steward does not answer ({error}); trying again");
-            // Longer each time: not all members dial a steward all the time that is only restarting.
-            let pause = Duration::from_millis(300).max(away / 4).min(Duration::from_secs(5));
             tokio::time::sleep(pause).await;
             away += pause;
             // A short break is a restart as a rule; the swarm is asked only afterwards.

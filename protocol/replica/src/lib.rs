@@ -38,7 +38,7 @@ pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest,
 pub use contributions::{HeldBlocks, Unavailable, WantedContribution};
 pub use crew::{Crew, leaf_windows};
 pub use evidence::{Unkept, evidence_words, keep_evidence};
-pub use follower::{FollowError, Follower, NoticeListener};
+pub use follower::{FollowError, Follower, NoticeListener, before_next_try};
 pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Hearsay, Misbehaviour, SplitView};
 pub use held::{HeldState, KeptState, Stepper};

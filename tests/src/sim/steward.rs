@@ -37,8 +37,9 @@ pub(super) struct Disk {
 }
 
 impl Sim {
-    /// Something reaches the steward.
+    /// Something reaches the steward. What it is asked changes its ledger or its docket only with a record or a notice.
     pub(super) fn hand(&mut self, input: StewardInput) {
+        self.unchecked |= !matches!(input, StewardInput::Asked { .. });
         self.machine.handle(self.clock.now() - self.began, input);
         self.drain();
     }
@@ -55,8 +56,8 @@ impl Sim {
 
     /// Does what the steward says, and has it look at its timers.
     pub(super) fn drain(&mut self) {
-        self.unchecked = true;
         while let Some(effect) = self.machine.poll_effect() {
+            self.unchecked |= matches!(effect, StewardEffect::Seal(..) | StewardEffect::Post(_));
             self.perform_effect(effect);
         }
         self.machine.poll_timeout().into_iter().for_each(|time| self.clock.tick_at(self.began + time));
@@ -88,6 +89,7 @@ impl Sim {
         self.began = self.clock.now();
         self.report.restarts += 1;
         self.law.restarted();
+        self.unchecked = true;
         self.machine = Steward::new(StewardSetup {
             ledger,
             identity: self.steward.clone(),

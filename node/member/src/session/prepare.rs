@@ -2,15 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_compute::{Backend, Machine};
+use muster_core::ids::Height;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Addresses;
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::{
-    BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, fetch_manifest, memory, moved,
+    BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, before_next_try,
+    fetch_manifest, memory, moved,
 };
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
@@ -37,6 +39,8 @@ pub(super) async fn reach(
     Ok(found)
 }
 
+/// The steward's contact and the manifest. Who has followed the run before waits for a steward that is away, as running members
+/// do; a newcomer is told at once, since its invitation may be wrong.
 async fn find(
     options: &JoinOptions,
     identity: &Identity,
@@ -44,21 +48,40 @@ async fn find(
     steward: Contact,
     journal: &Journal,
 ) -> Result<(Contact, Arc<Manifest>), JoinError> {
-    let run = options.ticket.run;
-    let error = match fetch_manifest(peers, &steward, run).await {
-        Ok(manifest) => return Ok((steward, manifest)),
-        Err(error) => error,
-    };
-    // Only where nobody answered: a refusal is an answer, and gossip would lead to the same steward.
-    let lost = matches!(error, BootstrapError::Follow(FollowError::Steward(PeerError::Net(_))));
-    if !lost || options.gossip.is_none() {
-        return Err(error.into());
+    let known = journal.height()? > Height(0);
+    let begun = Instant::now();
+    loop {
+        let error = match fetch_manifest(peers, &steward, options.ticket.run).await {
+            Ok(manifest) => return Ok((steward, manifest)),
+            Err(error) => error,
+        };
+        // Only where nobody answered: a refusal is an answer, and gossip would lead to the same steward.
+        if !matches!(error, BootstrapError::Follow(FollowError::Steward(PeerError::Net(_)))) {
+            return Err(error.into());
+        }
+        if let Some(found) = find_elsewhere(options, identity, peers, &steward, journal).await {
+            return Ok(found);
+        }
+        let Some(pause) = before_next_try(begun.elapsed()).filter(|_| known) else {
+            return Err(error.into());
+        };
+        tracing::warn!("the steward does not answer ({error}); trying again");
+        tokio::time::sleep(pause).await;
     }
-    let Some(steward) = moved(identity, run, &steward, journal, MOVED).await else {
-        return Err(error.into());
-    };
-    let manifest = fetch_manifest(peers, &steward, run).await?;
-    Ok((steward, manifest))
+}
+
+/// The same where the swarm knows other addresses of the steward.
+async fn find_elsewhere(
+    options: &JoinOptions,
+    identity: &Identity,
+    peers: &Peers,
+    steward: &Contact,
+    journal: &Journal,
+) -> Option<(Contact, Arc<Manifest>)> {
+    options.gossip.as_ref()?;
+    let steward = moved(identity, options.ticket.run, steward, journal, MOVED).await?;
+    let manifest = fetch_manifest(peers, &steward, options.ticket.run).await.ok()?;
+    Some((steward, manifest))
 }
 
 /// Joins the swarm, and announces this member's addresses there. Without an address of its own the swarm listens on the

@@ -135,8 +135,7 @@ impl Past {
     /// The past of a convict was measured. It is empty for a verifier, and for a node that never counted and
     /// reduced nothing.
     pub(super) fn measured(&mut self, ledger: &Ledger, culprit: MemberId, past: &[PastRound]) {
-        let harms: Vec<(Round, f64)> =
-            past.iter().filter_map(|past| Some((past.round, past.harm?))).collect();
+        let harms = harms(past);
         // Summed: ten rounds moved by a tenth each weigh as much as one round that was replaced.
         let total: f64 = harms.iter().map(|(_, harm)| harm).sum();
         let limit = &ledger.manifest().rollback;
@@ -172,7 +171,7 @@ impl Past {
         })
     }
 
-    /// ROLLBACK-3: the Rewind to before the first bad round of all convicts, once that may be sealed; and the
+    /// ROLLBACK-3: the Rewind to before the first round that any convict moved, once that may be sealed; and the
     /// convicts that have no round within reach.
     fn go_back(&self, ledger: &Ledger) -> (Option<Rewind>, Vec<MemberId>) {
         let going = match ledger.stage() {
@@ -205,6 +204,13 @@ impl Past {
         });
         (rewind, out.into_iter().map(|(culprit, _)| culprit).collect())
     }
+}
+
+/// The rounds that were moved, and how far: to go back to before a false contribution that moved nothing would take back honest
+/// rounds for nothing.
+fn harms(past: &[PastRound]) -> Vec<(Round, f64)> {
+    let moved = |past: &PastRound| Some((past.round, past.harm.filter(|harm| *harm > 0.0)?));
+    past.iter().filter_map(moved).collect()
 }
 
 /// Whether a convict has no seat any more.
@@ -264,6 +270,16 @@ fn first_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rollback_3_the_state_goes_back_to_the_first_round_that_was_moved() {
+        let past = |round, harm| {
+            let (contribution, parts, wrong) = (Some(Found::False), Vec::new(), Vec::new());
+            PastRound { round: Round(round), contribution, parts, harm, wrong }
+        };
+        let found = [past(40, Some(0.0)), past(41, None), past(42, Some(0.7))];
+        assert_eq!(harms(&found), [(Round(42), 0.7)]);
+    }
 
     #[test]
     fn rollback_3_the_state_goes_back_for_whoever_began_first() {
