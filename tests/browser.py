@@ -15,7 +15,9 @@ import urllib.request
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCREENS = os.path.join(ROOT, "target", "screens")
 PAGES = ["index", "rounds", "members", "board", "audits", "bans", "verifiers", "records", "manifest", "record/0"]
-NARROW, WIDE = (360, 740), (1280, 900)
+NARROW, WIDE = (390, 844), (1280, 900)
+# Letters that are smaller cannot be read.
+LETTERS = 11
 failures = []
 
 
@@ -196,7 +198,7 @@ def follow(browser, url):
 
 def walk(browser, url, name):
     """Every page at two widths, in two schemes of colours."""
-    narrow_fault, contrast_fault = [], []
+    narrow_fault, hidden_fault, contrast_fault = [], [], []
     member = answer(url + "api/members.json?count=1")["rows"]
     pages = PAGES + [f"member/{row['id']}" for row in member]
     for page in pages:
@@ -206,6 +208,8 @@ def walk(browser, url, name):
         width = browser.evaluate("document.scrollingElement.scrollWidth")
         if width > NARROW[0]:
             narrow_fault.append(f"{page}: {width} px")
+        time.sleep(0.3)
+        hidden_fault += [f"{page}: {fault}" for fault in browser.evaluate(f"{HIDDEN}({LETTERS})")]
         browser.screenshot(f"{name}-{short}-narrow")
         browser.size(*WIDE)
         for scheme in ("dark", "light"):
@@ -214,7 +218,95 @@ def walk(browser, url, name):
             if scheme == "light" or page == "index":
                 browser.screenshot(f"{name}-{short}-{scheme}")
     check(not narrow_fault, f"no page is wider than {NARROW[0]} px {narrow_fault[:5]}")
+    check(not hidden_fault, f"on a small screen all of a table and of a chart can be read {hidden_fault[:5]}")
     check(not contrast_fault, f"text contrasts by 4.5 to 1 at least {contrast_fault[:5]}")
+
+
+# Text of charts that is too small, or beyond the picture; and cells of tables that one does not see without scrolling aside.
+HIDDEN = """((least) => { const wide = document.documentElement.clientWidth, faults = [];
+  for (const text of document.querySelectorAll("figure svg text")) {
+    const box = text.getBoundingClientRect(), chart = text.closest(".chart").getBoundingClientRect();
+    if (box.width === 0) continue;
+    if (parseFloat(getComputedStyle(text).fontSize) < least) faults.push(`small: ${text.textContent}`);
+    if (box.left < chart.left - 1 || box.right > chart.right + 1) faults.push(`cut: ${text.textContent}`);
+  }
+  for (const cell of document.querySelectorAll("td > *")) {
+    const box = cell.getBoundingClientRect();
+    if (box.right > wide + 1) faults.push(`beyond the edge: ${cell.textContent.slice(0, 30)}`);
+  }
+  for (const picture of document.querySelectorAll(".chart img")) {
+    if (picture.clientWidth) faults.push(`not drawn: ${picture.alt.slice(0, 30)}`);
+  }
+  return faults; })"""
+
+
+def mouse(browser, kind, x, y, **given):
+    browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **given)
+
+
+def charts(browser, url):
+    """Values under the pointer, zoom by dragging and by keys, a logarithmic axis, smoothing, lines that are hidden; and what
+    was chosen stays when the page is updated."""
+    browser.size(*WIDE)
+    browser.open(url + "index.html")
+    chart = "document.querySelector('#chart-loss')"
+    end = time.time() + 10
+    while not browser.evaluate(f"!!{chart}?.querySelector('svg .line')") and time.time() < end:
+        time.sleep(0.05)
+    box = browser.evaluate(f"(({{x, y, width, height}}) => ({{x, y, width, height}}))({chart}.querySelector('.chart').getBoundingClientRect())")
+    check(box["width"] > 0.8 * WIDE[0], f"the chart has the page's width ({box['width']} of {WIDE[0]} px)")
+    across = box["y"] + 100
+    mouse(browser, "mouseMoved", box["x"] + box["width"] / 2, across)
+    told = browser.evaluate(f"{chart}.querySelector('.tip').innerText")
+    rounds = answer(url + "api/rounds.json?count=1000")["rows"]
+    at = re.match(r"round (\d+)", told)
+    loss = rounds[int(at[1])]["loss"] if at else None
+    check(loss is not None and f"{loss:.2f}" in told, f"the pointer tells the loss of its round ({told!r}, {loss})")
+    inside = f"{chart}.querySelector('svg').textContent"
+    before = browser.evaluate(inside)
+    mouse(browser, "mousePressed", box["x"] + 0.3 * box["width"], across, button="left", clickCount=1)
+    mouse(browser, "mouseMoved", box["x"] + 0.5 * box["width"], across, button="left", buttons=1)
+    mouse(browser, "mouseReleased", box["x"] + 0.5 * box["width"], across, button="left", clickCount=1)
+    zoomed = browser.evaluate(inside)
+    check(zoomed != before, "dragging zooms in")
+    others = browser.evaluate("[...document.querySelectorAll('figure.plot .tools button')].every((button) => !button.hidden)")
+    check(others, "all charts along rounds show the same part")
+    browser.evaluate(f"{chart}.querySelector('.tools button').click()")
+    check(browser.evaluate(inside) == before, "a button shows all again")
+    browser.evaluate(f"{chart}.querySelector('input[type=checkbox]').click()")
+    check(browser.evaluate(inside) != before, "the axis becomes logarithmic")
+    browser.evaluate(f"{chart}.querySelector('input[type=checkbox]').click()")
+    path = f"{chart}.querySelector('svg .line.s1:not(.raw)').getAttribute('d')"
+    jagged = browser.evaluate(path)
+    slide = f"(() => {{ const slider = {chart}.querySelector('input[type=range]'); slider.value = 3; slider.dispatchEvent(new Event('input')); }})()"
+    browser.evaluate(slide)
+    check(browser.evaluate(path) != jagged and browser.evaluate(f"!!{chart}.querySelector('svg .raw')"), "a line is smoothed")
+    lines = f"{chart}.querySelectorAll('svg .line').length"
+    drawn = browser.evaluate(lines)
+    browser.evaluate(f"{chart}.querySelector('.legend button').click()")
+    check(browser.evaluate(lines) < drawn, "a click on its name hides a line")
+    browser.evaluate(f"{chart}.querySelector('.legend button').click()")
+    browser.evaluate(f"{chart}.querySelector('.chart').focus()")
+    browser.press("Home", 36)
+    browser.press("ArrowRight", 39)
+    check("round 1" in browser.evaluate(f"{chart}.querySelector('.tip').innerText"), "arrow keys walk along the rounds")
+    marks = browser.evaluate(f"[...{chart}.querySelectorAll('svg path.mark')].map((mark) => mark.getAttribute('class'))")
+    check("mark ban" in marks and "mark cheat" in marks, f"bans and the first false work are marked {marks}")
+    kept = """(() => { const chart = document.querySelector("#chart-loss"), section = chart.closest("section");
+      return window.musterCharts.refresh(section, section.cloneNode(true)) && document.querySelector("#chart-loss") === chart; })()"""
+    check(browser.evaluate(kept), "a page that is updated keeps its charts")
+
+
+def without_script(browser, url):
+    """Pictures stand in for charts, with letters that can be read."""
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    for width, height in (NARROW, WIDE):
+        browser.size(width, height)
+        browser.open(url + "index.html")
+        browser.screenshot(f"plain-{width}")
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    pictures = browser.evaluate("[...document.querySelectorAll('.chart img')].map((image) => image.naturalWidth)")
+    check(len(pictures) > 1 and all(pictures), f"without scripts there are pictures {pictures}")
 
 
 def keyboard(browser, url):
@@ -274,6 +366,8 @@ def main():
         wait_for(url, started[1])
         time.sleep(1)
         check(answer(url + "api/run.json")["bans"] == 2, "the finished run shows both bans")
+        charts(browser, url)
+        without_script(browser, url)
         walk(browser, url, "run")
         keyboard(browser, url)
         browser.open("file://" + os.path.join(folder, "demo", "report.html"))

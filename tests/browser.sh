@@ -1,5 +1,5 @@
 #!/bin/sh
-# The web pages in a real browser: live updates, keyboard, contrast, narrow screens, large runs. Screenshots are in
+# The web pages in a real browser: live updates, charts, keyboard, contrast, narrow screens, large runs. Screenshots are in
 # target/screens. Needs Chromium: takes the one that is installed, or installs Debian's where it may (apt, as root).
 #
 #   sh tests/browser.sh [FLAG …]   # flags for cargo, which builds the programs

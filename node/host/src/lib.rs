@@ -100,7 +100,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let recovered =
         recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;
-    let report = Reporter::open(&options.folder, options.progress)?;
+    let mut report = Reporter::open(&options.folder, options.progress)?;
+    report.started(recovered.ledger.next_round());
     let care = warnings(&recovered.manifest).into_iter().chain(short_disk(&recovered.manifest, &options));
     care.for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;

@@ -67,6 +67,11 @@ impl Reporter {
         })
     }
 
+    /// This program begins, or goes on where another one ended.
+    pub(super) fn started(&mut self, next: Round) {
+        self.event(&LogEvent::Started { round: next.0 });
+    }
+
     /// Reports what happened. `ledger` is as it was then; `duties` counts what the verifiers had to do, and have done, since
     /// this process began.
     pub(super) fn tell(&mut self, news: &Bulletin, ledger: &Ledger, duties: &BTreeMap<MemberId, Counts>) {

@@ -14,9 +14,11 @@
     for (let index = 0; index < next.children.length; index += 1) {
       const [before, after] = [now.children[index], next.children[index]];
       if (!before) now.append(after.cloneNode(true));
+      else if (window.musterCharts?.refresh(before, after)) continue;
       else if (before.outerHTML !== after.outerHTML) before.replaceWith(after.cloneNode(true));
     }
     while (now.children.length > next.children.length) now.lastElementChild.remove();
+    window.musterCharts?.attach();
     document.title = fresh.title;
     if (focus && !now.contains(document.activeElement)) {
       [...now.querySelectorAll("a")].find((link) => link.getAttribute("href") === focus)?.focus({ preventScroll: true });

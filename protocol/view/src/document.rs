@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use askama::Template;
 
-use crate::plot::Plot;
+use crate::plot::{Plot, Size};
 
 /// A page.
 #[derive(Default)]
@@ -53,20 +53,31 @@ pub enum Body {
 
 /// A chart with the way to its numbers.
 pub struct Figure {
+    /// Names it within the page.
+    pub name: String,
     /// What it shows, in words: for those who do not see it.
     pub summary: String,
-    /// The chart itself, where the page stands alone; else the path of its image.
+    /// What its lines and marks stand for: class and words.
+    pub legend: Vec<(String, String)>,
+    /// Where its image is.
     pub image: Image,
     /// The path of its numbers.
     pub csv: String,
 }
 
-/// Where a chart's image is.
+/// Where a chart's image is, and what a script draws it anew from.
 pub enum Image {
-    /// In the page, as SVG.
-    Inline(String),
-    /// At this path.
-    At(String),
+    /// In the page, which stands alone.
+    Inline {
+        /// For a wide screen.
+        wide: String,
+        /// For a small one.
+        small: String,
+        /// The chart as JSON, in which no `<` ends the element around it.
+        json: String,
+    },
+    /// At `charts/NAME`, with an ending and this version, which changes with the chart.
+    At(u64),
 }
 
 /// A table.
@@ -181,11 +192,13 @@ impl Document {
             return;
         }
         let image = if within {
-            Image::Inline(plot.svg())
+            let (wide, small) = (plot.svg(Size::Wide), plot.svg(Size::Small));
+            Image::Inline { wide, small, json: plot.json().replace('<', "\\u003c") }
         } else {
-            Image::At(format!("charts/{name}.svg?{version}"))
+            Image::At(version)
         };
-        let figure = Figure { summary: plot.summary(), image, csv: format!("data/{name}.csv") };
+        let (name, summary, csv) = (name.to_owned(), plot.summary(), format!("data/{name}.csv"));
+        let figure = Figure { name, summary, legend: plot.legend(), image, csv };
         let text = plot.notes.clone();
         self.sections.push(Section { heading: plot.title.clone(), text, body: Body::Figure(figure) });
     }
@@ -214,6 +227,8 @@ pub struct Frame<'a> {
     pub menu: &'a [(&'a str, &'a str)],
     /// Whether it is served by a process that goes on: it then asks for news.
     pub live: bool,
+    /// From this page to the script that draws charts anew.
+    pub script: &'a str,
     /// Style sheet in the page, where it stands alone.
     pub style: Option<&'a str>,
 }
@@ -226,6 +241,15 @@ struct DocumentPage<'a> {
 }
 
 impl Document {
+    /// Whether a section has a chart of half the page's width: charts stand in pairs, and of an odd number the first alone.
+    /// A template gives references.
+    fn is_half(&self, place: &usize) -> bool {
+        let is_chart = |section: &Section| matches!(section.body, Body::Figure(_));
+        let charts = |sections: &[Section]| sections.iter().filter(|section| is_chart(section)).count();
+        let odd = charts(&self.sections) % 2 == 1;
+        self.sections.get(*place).is_some_and(is_chart) && !(odd && charts(&self.sections[..*place]) == 0)
+    }
+
     /// The page as HTML.
     pub fn html(&self, frame: &Frame<'_>) -> String {
         // Writing into a string does not fail.

@@ -172,6 +172,11 @@ pub enum LogEvent {
         /// In nats per token.
         loss: f64,
     },
+    /// The steward's program was started.
+    Started {
+        /// The round that is next.
+        round: u32,
+    },
     /// The run is over.
     Close {
         /// The root of the final state.
@@ -362,6 +367,7 @@ mod tests {
                 format!("{{\"event\":\"is back\",\"member\":\"{one}\"}}\n"),
             ),
             (LogEvent::CloseTree { member }, format!("{{\"event\":\"close-tree\",\"member\":\"{one}\"}}\n")),
+            (LogEvent::Started { round: 3 }, "{\"event\":\"started\",\"round\":3}\n".into()),
             (held(None), "{\"case\":2,\"event\":\"held\",\"member\":null,\"round\":4}\n".into()),
             (
                 held(Some(other)),

@@ -114,6 +114,7 @@ impl LogReader {
                 let text = format!("the next round waited for {of} round {case}");
                 story.happen(None, round, member.as_ref(), text);
             }
+            LogEvent::Started { round } => story.restarted(round, "the steward"),
             LogEvent::Close { duties, .. } => story.duties = duties,
             // The records tell of these.
             LogEvent::Admit { .. }

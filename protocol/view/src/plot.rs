@@ -1,34 +1,30 @@
-//! Charts: drawn as SVG by plotters, which needs no font, no C and no script, and written as CSV.
+//! Charts: what they show, in words, as CSV for people's programs, and as JSON for `charts.js`, which draws them anew in a browser.
 
+mod draw;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write;
-use std::ops::Range;
 
-use plotters::prelude::*;
+use muster_core::bug::OrBug;
+use serde::{Serialize, Serializer};
 
-/// Width and height of a chart.
-const SIZE: (u32, u32) = (880, 300);
-/// Points of a line that are drawn; a longer one is drawn by means.
-const POINTS: usize = 440;
-/// Points of a line that are marked; of more, none is.
-const MARKED: usize = 24;
-/// Dark enough for white paper, and told apart by people who see no red or green (after Okabe and Ito, darkened).
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 90, 156),
-    RGBColor(180, 75, 0),
-    RGBColor(0, 115, 85),
-    RGBColor(160, 60, 120),
-    RGBColor(95, 95, 95),
-    RGBColor(40, 125, 170),
-    RGBColor(140, 110, 0),
-    RGBColor(110, 40, 40),
-];
+pub use draw::Size;
+
+/// Points of a line that a browser is given; a longer one comes as means.
+const GIVEN: usize = 4_000;
+/// Marks of one kind; of more, the first ones are shown.
+const MARKS: usize = 64;
+/// Colours before they begin anew.
+pub const COLOURS: usize = 8;
 
 /// A chart with its numbers.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize)]
 pub struct Plot {
     /// What it shows.
     pub title: String,
     /// Sentences that a reader of the chart needs.
+    #[serde(skip)]
     pub notes: Vec<String>,
     /// What lies along it.
     pub x: String,
@@ -38,12 +34,15 @@ pub struct Plot {
     pub series: Vec<Series>,
     /// Level lines: what they stand for, and where they are.
     pub levels: Vec<(String, f64)>,
+    /// Where along it something happened.
+    pub marks: Vec<Mark>,
     /// How the series are drawn.
     pub kind: Kind,
 }
 
 /// How series are drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// As lines, whose points are marked where they are few.
     #[default]
@@ -55,12 +54,59 @@ pub enum Kind {
 }
 
 /// A line of a chart.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize)]
 pub struct Series {
     /// What it is of.
     pub name: String,
     /// Its points, in order.
+    #[serde(serialize_with = "given")]
     pub points: Vec<(f64, f64)>,
+}
+
+/// A place along a chart at which something happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mark {
+    /// Where.
+    pub at: f64,
+    /// What kind of thing.
+    pub kind: MarkKind,
+    /// What, in words.
+    pub text: String,
+}
+
+/// What happened at a mark, from what hides the least to what hides the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarkKind {
+    /// A program was started again, or a member came back.
+    Restart,
+    /// False work begins.
+    Cheat,
+    /// A member is banned.
+    Ban,
+    /// The state went back.
+    Rewind,
+}
+
+impl MarkKind {
+    /// Its name in style sheets.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::Cheat => "cheat",
+            Self::Ban => "ban",
+            Self::Rewind => "rewind",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Restart => "started again",
+            Self::Cheat => "false work begins",
+            Self::Ban => "ban",
+            Self::Rewind => "the state went back",
+        }
+    }
 }
 
 impl Plot {
@@ -111,127 +157,60 @@ impl Plot {
         text
     }
 
-    /// The chart.
-    pub fn svg(&self) -> String {
-        let mut svg = String::new();
-        // The backend writes into a string, which does not fail; what else may fail is a range without a number in it.
-        if let Err(error) = self.draw(&mut svg) {
-            tracing::warn!("the chart {:?} cannot be drawn: {error}", self.title);
+    /// Marks those places; what is of one kind at one place becomes one mark.
+    pub fn mark(&mut self, marks: impl IntoIterator<Item = Mark>) {
+        let mut places: BTreeMap<(MarkKind, u64), Mark> = BTreeMap::new();
+        for mark in marks {
+            // Places are rounds: never negative, so that their bits have their order.
+            match places.entry((mark.kind, mark.at.to_bits())) {
+                Entry::Vacant(free) => drop(free.insert(mark)),
+                Entry::Occupied(mut taken) => taken.get_mut().text += &format!("; {}", mark.text),
+            }
         }
-        svg
+        let mut before: BTreeMap<MarkKind, usize> = BTreeMap::new();
+        self.marks = places.into_values().collect();
+        self.marks.retain(|mark| {
+            let number = before.entry(mark.kind).or_default();
+            *number += 1;
+            *number <= MARKS
+        });
+        self.marks.sort_by(|a, b| a.at.total_cmp(&b.at));
     }
 
-    fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-        let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        let layers = self.layers();
-        let (xs, ys) = self.ranges(&layers);
-        let mut chart = ChartBuilder::on(&root)
-            .margin(10)
-            .margin_right(24)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
-            .build_cartesian_2d(xs.clone(), ys)?;
-        chart
-            .configure_mesh()
-            .x_desc(self.x.as_str())
-            .y_desc(self.y.as_str())
-            .x_label_formatter(&|x| shown(*x))
-            .y_label_formatter(&|y| shown(*y))
-            .x_labels(if self.kind == Kind::Points { (xs.end - xs.start) as usize + 1 } else { 11 })
-            .label_style(("sans-serif", 15))
-            .light_line_style(RGBColor(240, 242, 244))
-            .bold_line_style(RGBColor(213, 219, 225))
-            .draw()?;
-        let colours = COLOURS.iter().cycle();
-        // From the outermost layer in, so that each covers what lies below it.
-        let drawn: Vec<_> = self.series.iter().zip(&layers).zip(colours).collect();
-        for ((series, points), colour) in drawn.into_iter().rev() {
-            let (points, colour) = (points.iter().copied(), *colour);
-            let legend = move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled());
-            let line = match self.kind {
-                Kind::Areas => chart.draw_series(AreaSeries::new(points, 0.0, colour.filled()))?,
-                Kind::Lines => {
-                    let marks = points.clone().filter(|_| points.len() <= MARKED);
-                    chart.draw_series(marks.map(|at| Circle::new(at, 4, colour.filled())))?;
-                    chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-                }
-                Kind::Points => chart.draw_series(points.map(|at| Circle::new(at, 5, colour.filled())))?,
-            };
-            line.label(&series.name).legend(legend);
-        }
-        for (name, level) in &self.levels {
-            let grey = RGBColor(80, 80, 80);
-            chart.draw_series(DashedLineSeries::new(
-                [(xs.start, *level), (xs.end, *level)],
-                6,
-                4,
-                grey.stroke_width(1),
-            ))?;
-            let style = ("sans-serif", 14).into_font().color(&grey);
-            chart.draw_series(std::iter::once(Text::new(format!(" {name}"), (xs.start, *level), style)))?;
-        }
-        if self.series.len() > 1 {
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperRight)
-                .background_style(WHITE.filled())
-                .border_style(RGBColor(213, 219, 225))
-                .label_font(("sans-serif", 14))
-                .draw()?;
-        }
-        root.present()?;
-        drop(chart);
-        Ok(())
+    /// What its lines and marks stand for: the class of each in style sheets, and its words.
+    pub fn legend(&self) -> Vec<(String, String)> {
+        let series = self.series.iter().enumerate();
+        let series = series.map(|(place, series)| (format!("s{}", place % COLOURS + 1), series.name.clone()));
+        let levels = self.levels.iter().enumerate();
+        let levels = levels.map(|(place, (name, level))| {
+            (format!("level level{}", place % 2 + 1), format!("{name}: {}", shown(*level)))
+        });
+        let mut kinds: BTreeMap<MarkKind, usize> = BTreeMap::new();
+        self.marks.iter().for_each(|mark| *kinds.entry(mark.kind).or_default() += 1);
+        let marks = kinds.into_iter().map(|(kind, count)| {
+            let times = if count > 1 { format!(" ({count})") } else { String::new() };
+            (format!("mark {}", kind.class()), format!("{}{times}", kind.words()))
+        });
+        // One line alone is named by the axis.
+        let lines: Vec<_> = series.chain(levels).collect();
+        if lines.len() == 1 { marks.collect() } else { lines.into_iter().chain(marks).collect() }
     }
 
-    /// What is drawn of each series: few enough points, lying on the series before it where they are stacked.
-    fn layers(&self) -> Vec<Vec<(f64, f64)>> {
-        let mut below: Vec<(f64, f64)> = Vec::new();
-        let thinned = self.series.iter().map(|series| thinned(&series.points));
-        thinned
-            .map(|mut points| {
-                if self.kind == Kind::Areas {
-                    points.iter_mut().zip(&below).for_each(|(point, below)| point.1 += below.1);
-                    below.clone_from(&points);
-                }
-                points
-            })
-            .collect()
-    }
-
-    fn ranges(&self, layers: &[Vec<(f64, f64)>]) -> (Range<f64>, Range<f64>) {
-        let points = || layers.iter().flatten();
-        let levels = self.levels.iter().map(|(_, level)| *level);
-        let xs = spanned(points().map(|(x, _)| *x));
-        let ys = spanned(points().map(|(_, y)| *y).chain(levels));
-        // Lines keep out of the way of their names.
-        let names = if self.series.len() > 1 { 0.06 * self.series.len() as f64 } else { 0.0 };
-        let room = 0.06 * (ys.end - ys.start);
-        let low = if self.kind != Kind::Lines || ys.start >= 0.0 && ys.start < 0.4 * ys.end {
-            0.0
-        } else {
-            ys.start - room
-        };
-        let xs = if self.kind == Kind::Points { xs.start.floor() - 1.0..xs.end.ceil() + 1.0 } else { xs };
-        (xs, low..ys.end + room + names * (ys.end - ys.start))
+    /// All that `charts.js` needs.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).or_bug("a chart has names for its fields").unwrap_or_default()
     }
 }
 
-/// From the least to the largest; never empty.
-fn spanned(values: impl Iterator<Item = f64>) -> Range<f64> {
-    let finite = values.filter(|value| value.is_finite());
-    let (low, high) =
-        finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-    match (low.is_finite(), high > low) {
-        (false, _) => 0.0..1.0,
-        (true, false) => low - 0.5..low + 0.5,
-        (true, true) => low..high,
-    }
+/// The points of a line as a browser is given them: few enough, in few digits.
+fn given<S: Serializer>(points: &[(f64, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    let short = |value: f64| format!("{value:.5e}").parse::<f64>().unwrap_or(value);
+    serializer.collect_seq(thinned(points, GIVEN).into_iter().map(|(x, y)| (short(x), short(y))))
 }
 
-/// At most [`POINTS`] points, each the mean of as many.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let each = points.len().div_ceil(POINTS).max(1);
+/// At most that many points, each the mean of as many.
+fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let each = points.len().div_ceil(most).max(1);
     let mean = |points: &[(f64, f64)]| {
         let count = points.len() as f64;
         let sum = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
@@ -285,8 +264,9 @@ mod tests {
 
     #[test]
     fn a_chart_is_an_image_without_style_or_script() {
-        for plot in [plot(), Plot { kind: Kind::Areas, ..plot() }, Plot::default()] {
-            let svg = plot.svg();
+        let all = [plot(), Plot { kind: Kind::Areas, ..plot() }, Plot::default()];
+        for (plot, size) in all.iter().flat_map(|plot| [(plot, Size::Wide), (plot, Size::Small)]) {
+            let svg = plot.svg(size);
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
             assert!(!svg.contains("style=") && !svg.contains("<script") && !svg.contains("<b>"), "{svg}");
             assert!(svg.len() < 60_000, "{}", svg.len());
@@ -305,11 +285,42 @@ mod tests {
     #[test]
     fn series_of_different_length_share_their_lines() {
         let mut plot = plot();
-        assert_eq!(plot.svg().matches("<circle").count(), 0);
+        assert_eq!(plot.svg(Size::Wide).matches("<circle").count(), 0);
         plot.series[0].points = vec![(1.0, 5.0)];
         plot.series[1].points = vec![(0.0, 6.0), (1.0, 7.0)];
-        assert_eq!(plot.svg().matches("<circle").count(), 3);
+        assert_eq!(plot.svg(Size::Wide).matches("<circle").count(), 3);
         assert_eq!(plot.csv(), "round,\"a, <b>\",c,bigram\n0,,6,2.5\n1,5,7,2.5\n");
+    }
+
+    #[test]
+    fn marks_of_one_kind_at_one_place_are_one() {
+        let mut plot = plot();
+        let mark = |at: f64, kind, text: &str| Mark { at, kind, text: text.into() };
+        let bans = (0..100).map(|round| mark(100.0 + f64::from(round), MarkKind::Ban, "another"));
+        let before = plot.svg(Size::Wide).matches("<polygon").count();
+        plot.mark(
+            [mark(7.0, MarkKind::Cheat, "ada"), mark(7.0, MarkKind::Cheat, "bob")].into_iter().chain(bans),
+        );
+        assert_eq!(plot.marks[0], mark(7.0, MarkKind::Cheat, "ada; bob"));
+        assert_eq!(plot.marks.len(), 1 + MARKS);
+        assert_eq!(plot.svg(Size::Wide).matches("<polygon").count() - before, 1 + MARKS);
+        let legend = plot.legend();
+        let words: Vec<&str> = legend.iter().map(|(_, words)| words.as_str()).collect();
+        assert_eq!(words, ["a, <b>", "c", "bigram: 2.5", "false work begins", "ban (64)"]);
+        assert_eq!(legend[3].0, "mark cheat");
+    }
+
+    #[test]
+    fn a_browser_is_given_every_number_of_a_short_run_and_means_of_a_long_one() {
+        let mut plot = plot();
+        let given = |plot: &Plot| -> serde_json::Value { serde_json::from_str(&plot.json()).unwrap() };
+        let points = |value: &serde_json::Value| value["series"][0]["points"].as_array().unwrap().len();
+        let value = given(&plot);
+        assert_eq!((value["kind"].as_str(), points(&value)), (Some("lines"), 1_000));
+        assert_eq!(value["levels"][0][1], 2.5);
+        plot.series[0].points = (0..10_001).map(|x| (f64::from(x), 1.0 / 3.0)).collect();
+        let value = given(&plot);
+        assert_eq!((points(&value), &value["series"][0]["points"][0][1]), (3_334, &0.333333.into()));
     }
 
     #[test]

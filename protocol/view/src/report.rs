@@ -1,4 +1,5 @@
-//! `report.html`: one file that can be opened anywhere, with the numbers of its charts beside it.
+//! `report.html`: one file that can be opened anywhere. Beside it lie the numbers of its charts, and the script that lets one
+//! work with them.
 
 use std::fs;
 use std::io;
@@ -35,6 +36,7 @@ impl Report {
             path: "",
             menu: &[],
             live: false,
+            script: "data/charts.js",
             style: Some(include_str!("../assets/style.css")),
         });
         write(&folder.join("report.html"), &html)?;
@@ -43,6 +45,7 @@ impl Report {
         }
         let data = folder.join("data");
         fs::create_dir_all(&data).map_err(|error| named(&data, &error))?;
+        write(&data.join("charts.js"), include_str!("../assets/charts.js"))?;
         self.plots.iter().try_for_each(|(name, plot)| write(&data.join(format!("{name}.csv")), &plot.csv()))
     }
 }

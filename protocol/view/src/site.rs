@@ -16,6 +16,7 @@ use muster_core::lock::lock;
 use muster_store::reading;
 
 use crate::document::{Document, Frame};
+use crate::plot::Size;
 use crate::view::View;
 
 /// Rows of one page.
@@ -94,6 +95,9 @@ impl Site {
             "live.js" => {
                 return Some(Page::of("text/javascript; charset=utf-8", include_str!("../assets/live.js")));
             }
+            "charts.js" => {
+                return Some(Page::of("text/javascript; charset=utf-8", include_str!("../assets/charts.js")));
+            }
             "icon.svg" => return Some(Page::of("image/svg+xml", include_str!("../assets/icon.svg"))),
             _ => {}
         }
@@ -125,8 +129,8 @@ impl Site {
     }
 
     fn made(&self, path: &str, version: u64) -> Option<Page> {
-        if let Some(name) = path.strip_prefix("charts/").and_then(|name| name.strip_suffix(".svg")) {
-            return Some(Page::of("image/svg+xml", self.chart(name)?.svg()));
+        if let Some(name) = path.strip_prefix("charts/") {
+            return self.drawn(name);
         }
         if let Some(name) = path.strip_prefix("data/").and_then(|name| name.strip_suffix(".csv")) {
             return Some(Page::of("text/csv; charset=utf-8", self.chart(name)?.csv()));
@@ -134,6 +138,16 @@ impl Site {
         let name = path.strip_suffix(".html")?;
         let document = self.document(name, version)?;
         Some(Page::of("text/html; charset=utf-8", self.framed(&document, path)))
+    }
+
+    /// A chart in one of its forms.
+    fn drawn(&self, name: &str) -> Option<Page> {
+        if let Some(name) = name.strip_suffix(".json") {
+            return Some(Page::of("application/json", self.chart(name)?.json()));
+        }
+        let name = name.strip_suffix(".svg")?;
+        let (name, size) = name.strip_suffix("-small").map_or((name, Size::Wide), |name| (name, Size::Small));
+        Some(Page::of("image/svg+xml", self.chart(name)?.svg(size)))
     }
 
     /// A document in the site's frame.
@@ -146,6 +160,7 @@ impl Site {
             path: &first,
             menu: if self.purpose == Purpose::Live { &MENU } else { self.menu_of_files() },
             live: self.purpose == Purpose::Live,
+            script: "charts.js",
             style: None,
         })
     }

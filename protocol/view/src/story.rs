@@ -21,6 +21,8 @@ pub use round::{Counted, Phases, RoundLine};
 
 /// Happenings that are remembered; the ledger has all of them.
 const HAPPENINGS: usize = 2_000;
+/// Rounds whose mean length tells how long the rest takes.
+const RECENT: usize = 20;
 
 /// A run so far.
 #[derive(Default)]
@@ -47,6 +49,10 @@ pub struct Story {
     pub bans: Vec<BanLine>,
     /// What else happened, oldest first.
     pub happenings: VecDeque<Happening>,
+    /// Members that came back and programs that were started again: in which round, and who.
+    pub restarts: Vec<(u32, String)>,
+    /// Rounds in which the state went back, and to which.
+    pub rewinds: Vec<(u32, u32)>,
     /// What a convict's contributions turned out to be when they were computed again, from the log.
     pub harm: Vec<HarmLine>,
     /// Verifiers' duties as the steward counts them, from the log.
@@ -197,7 +203,13 @@ impl Story {
                     self.happen(Some(height), round, Some(&member), text);
                 }
             }
-            Body::Return(back) => self.happen(Some(height), round, Some(&back.claimed_signer()), "is back"),
+            Body::Return(back) => {
+                let member = back.claimed_signer();
+                let name =
+                    self.member(&full(&member)).map_or_else(String::new, |line| line.called().to_owned());
+                self.restarted(round, name);
+                self.happen(Some(height), round, Some(&member), "is back");
+            }
             Body::Leave(leave) => {
                 self.happen(Some(height), round, Some(&leave.claimed_signer()), "left for good");
             }
@@ -207,6 +219,7 @@ impl Story {
                     rewind.to, rewind.evidence
                 );
                 self.happen(Some(height), round, None, text);
+                self.rewinds.push((round, rewind.to.0));
                 self.take_back(rewind.to);
             }
             Body::CloseTree(order) => {
@@ -268,9 +281,17 @@ impl Story {
         }
     }
 
+    /// A program was started again, or a member came back.
+    pub(crate) fn restarted(&mut self, round: u32, who: impl Into<String>) {
+        if self.restarts.len() < HAPPENINGS {
+            self.restarts.push((round, who.into()));
+        }
+    }
+
     /// Forgets what only the log told: it was begun anew.
     pub(crate) fn forget_log(&mut self) {
         self.harm.clear();
+        // Those of members come from records, but restarts are few: all are told again by those who come back.
         self.happenings.retain(|happening| happening.height.is_some());
     }
 
@@ -304,8 +325,32 @@ impl Story {
 
     /// A member by the full name of its key.
     pub fn member(&self, id: &str) -> Option<&MemberLine> {
-        let id = muster_core::ids::unhex::<32>(id).map(MemberId)?;
-        self.members.get(*self.index.get(&id)?)
+        self.members.get(self.place(id)?)
+    }
+
+    fn place(&self, id: &str) -> Option<usize> {
+        self.index.get(&MemberId(muster_core::ids::unhex::<32>(id)?)).copied()
+    }
+
+    /// Seconds that so many more rounds take, by the mean of the last ones.
+    pub fn rest(&self, rounds: u32) -> Option<f64> {
+        let recent = self.rounds.iter().rev().take(RECENT).filter_map(|round| round.phases.seconds);
+        let (seconds, count) = recent.fold((0.0, 0.0), |(sum, count), seconds| (sum + seconds, count + 1.0));
+        (count > 0.0).then(|| seconds / count * f64::from(rounds))
+    }
+
+    /// The first round of each convict's that is known to be false, with its place in the order of admission.
+    pub fn first_false(&self) -> BTreeMap<usize, u32> {
+        let bans = self.bans.iter().map(|ban| (&ban.member, ban.round));
+        let harm = self.harm.iter().map(|harm| (&harm.member, harm.round));
+        let mut first = BTreeMap::new();
+        for (member, round) in bans.chain(harm) {
+            if let Some(place) = self.place(member) {
+                let known = first.entry(place).or_insert(round);
+                *known = round.min(*known);
+            }
+        }
+        first
     }
 
     /// Seconds of the ended rounds whose length is known, and how many these are.

@@ -9,7 +9,9 @@ use muster_core::ids::MemberId;
 use muster_core::manifest::Manifest;
 use muster_core::manifest::fixture::tiny;
 use muster_view::View;
+use muster_view::document::Document;
 use muster_view::export::export;
+use muster_view::report::Report;
 use muster_view::serve::serve;
 use muster_view::site::{Purpose, ROWS, Site};
 use muster_view::story::{BanLine, Counted, Happening, HarmLine, MemberLine, Phases, RoundLine, Story};
@@ -19,7 +21,7 @@ use tokio::time::timeout;
 
 const HOSTILE: &str = "<script>alert('1')</script>\"&";
 /// Elements without an end.
-const VOID: [&str; 7] = ["meta", "link", "img", "br", "hr", "input", "rect"];
+const VOID: [&str; 8] = ["meta", "link", "img", "br", "hr", "input", "rect", "source"];
 
 fn manifest() -> Arc<Manifest> {
     Arc::new(tiny(MemberId([1; 32]), MemberId([2; 32]), 150, 4))
@@ -84,6 +86,7 @@ fn story() -> Story {
         accuser: id(0),
     });
     story.harm.push(HarmLine { member: id(3), round: 4, wrong: "its contribution".into(), moved: Some(0.1) });
+    story.restarts.push((8, "the steward".into()));
     story.happenings.push_back(Happening {
         height: None,
         round: 4,
@@ -165,7 +168,7 @@ fn check(site: &Site, path: &str) -> BTreeSet<String> {
             if key == "id" {
                 assert!(ids.insert(value.clone()), "{path}: {value} twice");
             }
-            if matches!(key.as_str(), "href" | "src") && !value.starts_with('#') {
+            if matches!(key.as_str(), "href" | "src" | "srcset" | "data-chart") && !value.starts_with('#') {
                 assert!(!value.contains(':') && !value.starts_with('/'), "{path} leads to {value}");
                 links.insert(target(path, value));
             }
@@ -175,7 +178,11 @@ fn check(site: &Site, path: &str) -> BTreeSet<String> {
             "a" => assert!(!tag.text_after.is_empty(), "{path}: a link without words"),
             "th" => assert_eq!(tag.attributes["scope"], "col", "{path}"),
             "table" => assert!(html.contains("<caption>"), "{path}"),
-            "script" => assert!(tag.attributes["src"].ends_with("live.js"), "{path}: a script within"),
+            "script" => {
+                let from = &tag.attributes["src"];
+                assert!(from.ends_with("live.js") || from.ends_with("charts.js"), "{path}: a script within");
+            }
+            "td" => assert!(tag.attributes.contains_key("data-label"), "{path}: a card without names"),
             "h2" | "h3" => {
                 let next: u32 = tag.name[1..].parse().expect("a level");
                 assert!(next <= level + 1, "{path}: a heading is left out");
@@ -209,11 +216,60 @@ fn pages_are_well_formed_and_accessible_and_lead_somewhere() {
             "members-2.html",
             "board-2.html",
             "charts/loss.svg",
+            "charts/loss-small.svg",
+            "charts/loss.json",
             "data/weight.csv",
             "style.css",
+            "charts.js",
         ];
         all.iter().for_each(|path| assert!(seen.contains(*path), "nothing leads to {path}"));
         assert_eq!(seen.contains("live.js"), purpose == Purpose::Live);
+    }
+}
+
+#[test]
+fn charts_say_where_false_work_began_and_who_was_banned() {
+    let site = site(Purpose::Live);
+    let chart: serde_json::Value =
+        serde_json::from_slice(&site.page("charts/loss.json", "").unwrap().body).unwrap();
+    let marks: Vec<(f64, &str, &str)> = chart["marks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mark| {
+            (mark["at"].as_f64().unwrap(), mark["kind"].as_str().unwrap(), mark["text"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        marks,
+        [
+            (4.0, "cheat", "member 3: the first work that was found to be false"),
+            (6.0, "ban", "member 3 is banned: leaf mismatch in round 4"),
+            (8.0, "restart", "the steward is back"),
+        ]
+    );
+    // Names of lines and marks are words of the page, and no part of the picture that they would cover.
+    let page = String::from_utf8(site.page("index.html", "").unwrap().body.to_vec()).unwrap();
+    assert!(page.contains("<li class=\"mark ban\">ban</li>"), "{page}");
+    let picture = String::from_utf8(site.page("charts/weight.svg", "").unwrap().body.to_vec()).unwrap();
+    assert!(!picture.contains("member 1"), "{picture}");
+}
+
+#[test]
+fn a_report_stands_alone_and_its_script_lies_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plot = muster_view::site::charts::chart(&story(), "loss").unwrap();
+    plot.series[0].name = HOSTILE.into();
+    let document = Document::titled("Verdict");
+    Report { of: "a run".into(), document, plots: vec![("loss".into(), plot)] }.write(folder.path()).unwrap();
+    let html = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(!html.contains("<script>alert") && html.contains("\\u003cscript>alert"), "not escaped");
+    assert_eq!(html.matches("<svg").count(), 2, "one for wide screens, one for small ones");
+    for file in ["charts.js", "loss.csv"] {
+        assert!(
+            html.contains(&format!("data/{file}")) && folder.path().join("data").join(file).is_file(),
+            "{file}"
+        );
     }
 }
 

@@ -298,6 +298,7 @@ fn ratios(settings: &[Setting], detected: &[Detected], chained: bool) -> Plot {
         series,
         levels: vec![("the formula".into(), 1.0)],
         kind: Kind::Points,
+        ..Plot::default()
     }
 }
 

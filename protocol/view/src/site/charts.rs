@@ -1,7 +1,7 @@
 //! The charts of a run, by name.
 
 use super::Site;
-use crate::plot::{Kind, Plot, Series};
+use crate::plot::{Kind, Mark, MarkKind, Plot, Series};
 use crate::story::{RoundLine, Story};
 
 /// Rounds over which a jagged line is averaged.
@@ -22,15 +22,40 @@ impl Site {
 
 /// A chart of a run, by its name.
 pub fn chart(story: &Story, name: &str) -> Option<Plot> {
-    match name {
-        "loss" => Some(loss(story)),
-        "speed" => Some(speed(story)),
-        "phases" => Some(phases(story)),
-        "bytes" => Some(bytes(story)),
-        "weight" => Some(weight(story)),
-        "audits" => Some(audits(story)),
-        _ => None,
-    }
+    let mut plot = match name {
+        "loss" => loss(story),
+        "speed" => speed(story),
+        "phases" => phases(story),
+        "bytes" => bytes(story),
+        "weight" => weight(story),
+        "audits" => audits(story),
+        _ => return None,
+    };
+    plot.mark(marks(story));
+    Some(plot)
+}
+
+/// What happened in a run that explains its lines.
+fn marks(story: &Story) -> Vec<Mark> {
+    let mark = |round: u32, kind, text| Mark { at: f64::from(round), kind, text };
+    let name = |place: usize| story.members.get(place).map_or("a member", |member| member.called());
+    let called = |id: &str| story.member(id).map_or("a member", |member| member.called()).to_owned();
+    let cheats = story.first_false().into_iter().map(|(place, round)| {
+        mark(round, MarkKind::Cheat, format!("{}: the first work that was found to be false", name(place)))
+    });
+    let bans = story.bans.iter().map(|ban| {
+        let text = format!("{} is banned: {} in round {}", called(&ban.member), ban.finding, ban.round);
+        mark(ban.effective, MarkKind::Ban, text)
+    });
+    let restarts =
+        story.restarts.iter().map(|(round, who)| mark(*round, MarkKind::Restart, format!("{who} is back")));
+    let rewinds = story
+        .rewinds
+        .iter()
+        .map(|(round, to)| mark(*round, MarkKind::Rewind, format!("back to the state before round {to}")));
+    let all = cheats.chain(bans).chain(restarts).chain(rewinds);
+    // A program that starts with the run starts for the first time.
+    all.filter(|mark| mark.kind != MarkKind::Restart || mark.at > 0.0).collect()
 }
 
 fn by_round(story: &Story, value: impl Fn(&RoundLine) -> Option<f64>) -> Vec<(f64, f64)> {

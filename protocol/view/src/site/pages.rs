@@ -66,10 +66,12 @@ impl Site {
             })
         });
         let members = story.members.iter().map(|member| format!("member/{}.html", member.id));
-        let charts =
-            CHARTS.iter().flat_map(|name| [format!("charts/{name}.svg"), format!("data/{name}.csv")]);
+        let charts = CHARTS.iter().flat_map(|name| {
+            let drawn = ["svg", "json"].map(|ending| format!("charts/{name}.{ending}"));
+            drawn.into_iter().chain([format!("charts/{name}-small.svg"), format!("data/{name}.csv")])
+        });
         let evidence = story.bans.iter().map(|ban| format!("evidence/{}", ban.evidence));
-        let assets = ["style.css", "icon.svg"].map(str::to_owned);
+        let assets = ["style.css", "icon.svg", "charts.js"].map(str::to_owned);
         let whole = ["run", "rounds", "members", "audits", "bans"].map(|name| format!("api/{name}.json"));
         let all = one.into_iter().chain(lists).chain(members).chain(charts).chain(evidence);
         all.chain(assets).chain(whole).collect()
