@@ -60,7 +60,7 @@ impl Told {
         let facts = format!("{:#}\n", facts(&parts, ended));
         fs::write(&path, facts).map_err(|error| named(&path, &error))?;
         let of = ended.command.join(" ");
-        Report { of, document: document(parts, ended), plots: self.plots }.write(folder)
+        Report { of, document: document(parts, ended), before: 0, plots: self.plots }.write(folder)
     }
 }
 

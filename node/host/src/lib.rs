@@ -24,6 +24,7 @@ mod questions;
 mod recover;
 mod report;
 mod retro;
+mod sample;
 mod second;
 mod server;
 mod show;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_replica::archive::Archive;
 use muster_replica::exit::{Failure, Outcome};
 use muster_view::document::{Cell, Column, Document, Table};
-use muster_view::plot::{Kind, Plot, Series, shown};
+use muster_view::plot::{Kind, Mark, MarkKind, Plot, Series, shown};
 use muster_view::report::Report;
 use muster_view::site::charts::{CHARTS, chart};
 use muster_view::{Source, View};
@@ -32,22 +32,48 @@ pub(super) fn write(facts: &Facts, archive: &Archive, folder: &Path, drill: bool
             .chain([("detections".to_owned(), detections(facts))])
             .collect()
     };
-    let report = Report { of: archive.manifest.name.to_string(), document: document(facts, drill), plots };
+    let (of, document) = (archive.manifest.name.to_string(), document(facts, drill));
+    let report = Report { of, document, before: 1, plots };
     report.write(folder).map_err(|error| Failure::environment(error.to_string()))
 }
 
-/// The chart of losses with the simple models, which were made of this text for the report.
+/// A chart with what only the rehearsal knows: when the attackers began, and the losses that it measured itself.
 fn compared(mut plot: Plot, facts: &Facts) -> Plot {
     if plot.title == "Loss" {
         let (unigram, bigram) = (facts.baselines.unigram, facts.baselines.bigram);
         plot.levels = vec![("unigram model".into(), unigram), ("bigram model".into(), bigram)];
+        let end = facts.rounds.last().map_or(0.0, |last| f64::from(last.round) + 1.0);
+        let last = facts.held_out_loss.map(|loss| (end, loss));
+        match plot.series.iter_mut().find(|series| series.name == "held out") {
+            Some(series) => series
+                .points
+                .extend(last.filter(|(end, _)| series.points.last().is_none_or(|(x, _)| x < end))),
+            None => {
+                plot.series.extend(last.map(|last| Series { name: "held out".into(), points: vec![last] }))
+            }
+        }
     }
+    let known = plot.marks.drain(..).filter(|mark| mark.kind != MarkKind::Cheat).collect::<Vec<_>>();
+    let names: Vec<&str> = cheats(facts).map(|(member, _)| member.name.as_str()).collect();
+    let began = (!names.is_empty()).then(|| Mark {
+        at: facts.attacked_from.into(),
+        kind: MarkKind::Cheat,
+        text: format!("{} may cheat from here on", names.join(", ")),
+    });
+    plot.mark(known.into_iter().chain(began));
     plot
 }
 
 fn document(facts: &Facts, drill: bool) -> Document {
-    let mut document = Document::titled(if drill { "Drill" } else { "Demo" });
     let right = if drill { caught::check(facts) } else { account::check(facts, false) };
+    let (banned, all) =
+        (cheats(facts).filter(|(member, _)| facts.ban(member).is_some()).count(), cheats(facts).count());
+    let honest = facts.members.iter().filter(|member| member.honest && facts.ban(member).is_some()).count();
+    let mut document = Document::titled(match &right {
+        Ok(()) if all == 0 => "Nobody cheated, and nobody was banned".to_owned(),
+        Ok(()) => format!("{banned} of {all} attackers banned, and nobody else"),
+        Err(_) => format!("{} not as it should be", if drill { "The drill is" } else { "The demo is" }),
+    });
     match right {
         Ok(()) => {
             let said = if drill { caught::conclusion(facts) } else { account::conclusion(facts) };
@@ -55,22 +81,47 @@ fn document(facts: &Facts, drill: bool) -> Document {
         }
         Err(failure) => document.alarm = Some(failure.message),
     }
-    document.fact("Run", Cell::of(&facts.run).looking("code"));
-    document.fact("Rounds", Cell::of(facts.rounds.len()));
-    document.fact("Seconds of the run", Cell::of(shown(facts.run_seconds.round())));
+    let found = |count: usize, good: bool| Cell::of(count).looking(if good { "good" } else { "bad" });
+    document.fact(
+        "Attackers banned",
+        Cell { text: format!("{banned} of {all}"), ..found(banned, banned == all) },
+    );
+    document.fact("Honest members banned", found(honest, honest == 0));
     if let Some(loss) = facts.held_out_loss {
         document.fact("Held-out loss", Cell::of(format!("{loss:.3} nats a byte")));
     }
     let simple = format!("bigram {:.3}, unigram {:.3}", facts.baselines.bigram, facts.baselines.unigram);
     document.fact("Simple models on the same text", Cell::of(simple));
+    document.fact(
+        "Replay",
+        match &facts.replay_stopped {
+            None => Cell::of("agrees to the last bit").looking("good"),
+            Some(what) => Cell::of(what).looking("waits"),
+        },
+    );
+    document.fact(
+        "Rounds",
+        Cell::of(format!("{} in {} s", facts.rounds.len(), shown(facts.run_seconds.round()))),
+    );
     document.fact("Attackers begin in round", Cell::of(facts.attacked_from));
-    document.fact("Final state", Cell::of(&facts.final_state_root).looking("code"));
-    let replay = facts.replay_stopped.clone().unwrap_or_else(|| "agrees to the last bit".into());
-    document.fact("Replay", Cell::of(replay));
     document.table("Attackers", attackers(facts));
     document.table("Members", members(facts));
     document.table("Bans", bans(facts));
+    document.table("Names", names(facts));
     document
+}
+
+/// What the run and its outcome are called: for those who compare.
+fn names(facts: &Facts) -> Table {
+    let row = |name: &str, value: &String| vec![Cell::of(name), Cell::of(value).looking("code")];
+    Table {
+        id: "names".into(),
+        caption: "Hashes of the run and of its last state".into(),
+        head: Column::all(&["Name", "Hash"]),
+        rows: vec![row("Run", &facts.run), row("Final state", &facts.final_state_root)],
+        empty: "",
+        pager: None,
+    }
 }
 
 fn cheats(facts: &Facts) -> impl Iterator<Item = (&MemberFact, &AttackFact)> {

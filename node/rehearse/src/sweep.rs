@@ -229,6 +229,7 @@ fn write(out: &Path, setting: &str, points: &[SweepPoint]) -> Outcome<()> {
     fs::create_dir_all(out).map_err(|error| failed(error.to_string()))?;
     fs::write(out.join("report.json"), json + "\n").map_err(|error| failed(error.to_string()))?;
     let report = Report {
+        before: 0,
         of: format!("sweep of {setting}"),
         document: document(setting, points),
         plots: plots(setting, points),

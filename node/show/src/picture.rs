@@ -18,8 +18,6 @@ use ratatui::widgets::{
 
 use super::lines;
 
-/// Rounds whose mean length tells how long the rest takes.
-const RECENT: usize = 20;
 /// Columns from which two things stand beside each other, and lines from which the loss has a chart.
 const WIDE: u16 = 92;
 const HIGH: u16 = 22;
@@ -112,7 +110,8 @@ impl Picture<'_> {
         let all = self.view.manifest.training.rounds;
         let done = story.rounds.last().map_or(0, |round| round.round + 1);
         let elapsed = clock(self.elapsed.as_secs_f64());
-        let left = rest(story, all.saturating_sub(done))
+        let left = story
+            .rest(all.saturating_sub(done))
             .map_or_else(String::new, |left| format!(" < {}", clock(left)));
         let style = if self.colour { Style::new().fg(Color::Cyan) } else { Style::new() };
         Gauge::default()
@@ -286,13 +285,6 @@ fn fact(name: &str, text: String) -> Line<'static> {
     ])
 }
 
-/// Seconds that so many more rounds take, by the mean of the last ones.
-fn rest(story: &Story, rounds: u32) -> Option<f64> {
-    let recent = story.rounds.iter().rev().take(RECENT).filter_map(|round| round.phases.seconds);
-    let recent: Vec<f64> = recent.collect();
-    (!recent.is_empty()).then(|| recent.iter().sum::<f64>() / recent.len() as f64 * f64::from(rounds))
-}
-
 /// Seconds as people read them.
 fn clock(seconds: f64) -> String {
     let seconds = seconds as u64;
@@ -407,7 +399,7 @@ mod tests {
     #[test]
     fn times_are_short() {
         assert_eq!([5.0, 75.0, 3_661.0, 200_000.0].map(clock), ["0:05", "1:15", "1:01:01", "2 days"]);
-        assert_eq!(rest(&story(), 10), Some(900.0));
+        assert_eq!(story().rest(10), Some(900.0));
     }
 
     #[test]

@@ -172,6 +172,15 @@ pub enum LogEvent {
         /// In nats per token.
         loss: f64,
     },
+    /// What the model wrote.
+    Sample {
+        /// The round of the state.
+        round: u32,
+        /// What it was given; empty where it began a text.
+        prompt: String,
+        /// How it went on.
+        text: String,
+    },
     /// The steward's program was started.
     Started {
         /// The round that is next.

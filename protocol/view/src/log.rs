@@ -9,7 +9,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_store::regular;
 
 use crate::event::{FoundWord, LogEvent, PastEvent, RoundEvent};
-use crate::story::{HarmLine, Story};
+use crate::story::{HarmLine, SampleLine, Story};
 
 /// Bytes of one event that are believed.
 const LINE: u64 = 4 << 20;
@@ -97,6 +97,7 @@ impl LogReader {
             LogEvent::HeldOut { round, loss } => {
                 story.held_out.insert(round, loss);
             }
+            LogEvent::Sample { round, prompt, text } => story.sample(round, SampleLine { prompt, text }),
             LogEvent::Retro { member, rounds } => retro(story, member, &rounds),
             LogEvent::Dismissed { round, member, accuser, why } => {
                 story.audits.acquit(member, accuser);
@@ -114,7 +115,7 @@ impl LogReader {
                 let text = format!("the next round waited for {of} round {case}");
                 story.happen(None, round, member.as_ref(), text);
             }
-            LogEvent::Started { round } => story.restarted(round, "the steward"),
+            LogEvent::Started { round } => story.restarted(round, None),
             LogEvent::Close { duties, .. } => story.duties = duties,
             // The records tell of these.
             LogEvent::Admit { .. }
@@ -176,6 +177,21 @@ mod tests {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    #[test]
+    fn samples_and_starts_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LOG);
+        let sample =
+            |round| LogEvent::Sample { round, prompt: "Once".into(), text: format!(" upon a {round}") };
+        let lines: String = (0..100).map(|round| sample(round).line(None)).collect();
+        fs::write(&path, lines + &LogEvent::Started { round: 7 }.line(None)).unwrap();
+        let (mut reader, mut story) = (LogReader::new(path), Story::default());
+        while reader.step(&mut story) {}
+        assert_eq!(story.restarts, [(7, None)]);
+        let rounds: Vec<u32> = story.samples.keys().copied().collect();
+        assert_eq!((rounds.len(), rounds[0], story.samples[&99].text.as_str()), (64, 36, " upon a 99"));
     }
 
     #[cfg(target_os = "linux")]

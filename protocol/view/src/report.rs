@@ -8,12 +8,14 @@ use std::path::Path;
 use crate::document::{Document, Frame};
 use crate::plot::Plot;
 
-/// A report: a page that stands alone, and its charts, which come first.
+/// A report: a page that stands alone, and its charts.
 pub struct Report {
     /// The run, or what else it is of.
     pub of: String,
     /// What it says.
     pub document: Document,
+    /// How many of its sections come before the charts.
+    pub before: usize,
     /// Charts, with the names of the files of their numbers.
     pub plots: Vec<(String, Plot)>,
 }
@@ -24,7 +26,8 @@ impl Report {
     /// # Errors
     /// What the system says, with the file.
     pub fn write(mut self, folder: &Path) -> io::Result<()> {
-        let after = std::mem::take(&mut self.document.sections);
+        let sections = &mut self.document.sections;
+        let after = sections.split_off(self.before.min(sections.len()));
         self.plots.retain(|(_, plot)| !plot.is_empty());
         for (name, plot) in &self.plots {
             self.document.plot(name, plot, true, 0);

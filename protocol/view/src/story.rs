@@ -11,7 +11,7 @@ use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Role;
-use muster_core::messages::record::{Body, Record};
+use muster_core::messages::record::{Ban, Body, Record};
 
 use crate::words::counted;
 
@@ -21,6 +21,8 @@ pub use round::{Counted, Phases, RoundLine};
 
 /// Happenings that are remembered; the ledger has all of them.
 const HAPPENINGS: usize = 2_000;
+/// Samples that are remembered, the newest ones.
+const SAMPLES: usize = 64;
 /// Rounds whose mean length tells how long the rest takes.
 const RECENT: usize = 20;
 
@@ -49,8 +51,8 @@ pub struct Story {
     pub bans: Vec<BanLine>,
     /// What else happened, oldest first.
     pub happenings: VecDeque<Happening>,
-    /// Members that came back and programs that were started again: in which round, and who.
-    pub restarts: Vec<(u32, String)>,
+    /// Who came back, or was started again, in which round; none stands for the steward, which the log tells of.
+    pub restarts: Vec<(u32, Option<String>)>,
     /// Rounds in which the state went back, and to which.
     pub rewinds: Vec<(u32, u32)>,
     /// What a convict's contributions turned out to be when they were computed again, from the log.
@@ -59,6 +61,8 @@ pub struct Story {
     pub duties: BTreeMap<String, DutyLine>,
     /// Losses on the held-out text, by round, where somebody measured them.
     pub held_out: BTreeMap<u32, f64>,
+    /// What the model wrote, by round; from the log.
+    pub samples: BTreeMap<u32, SampleLine>,
     /// Losses of simple models on the held-out text.
     pub baselines: Option<Baselines>,
     /// The record that breaks a rule, and which: nothing after it is shown.
@@ -79,6 +83,15 @@ pub struct Baselines {
     pub unigram: f64,
     /// Of frequencies of pairs.
     pub bigram: f64,
+}
+
+/// A text by the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleLine {
+    /// What it was given; empty where it began a text.
+    pub prompt: String,
+    /// How it went on.
+    pub text: String,
 }
 
 /// A ban.
@@ -175,18 +188,7 @@ impl Story {
                 self.end_round(outcome.round, height, ledger, now);
                 outcome.credits.iter().for_each(|credit| self.audits.credit(credit));
             }
-            Body::Ban(ban) => {
-                self.audits.convict(ban);
-                self.bans.push(BanLine {
-                    height,
-                    member: full(&ban.culprit),
-                    round: ban.round.0,
-                    effective: ban.effective.0,
-                    finding: ban.finding.words(),
-                    evidence: format!("{:#}", ban.evidence),
-                    accuser: full(&ban.accuser),
-                });
-            }
+            Body::Ban(ban) => self.ban(ban, height),
             Body::Silence(request) => {
                 let Ok(request) = request.verify(ledger.run()) else { return };
                 self.audits.silent(&request, request.author());
@@ -203,13 +205,7 @@ impl Story {
                     self.happen(Some(height), round, Some(&member), text);
                 }
             }
-            Body::Return(back) => {
-                let member = back.claimed_signer();
-                let name =
-                    self.member(&full(&member)).map_or_else(String::new, |line| line.called().to_owned());
-                self.restarted(round, name);
-                self.happen(Some(height), round, Some(&member), "is back");
-            }
+            Body::Return(back) => self.returned(&back.claimed_signer(), height, round),
             Body::Leave(leave) => {
                 self.happen(Some(height), round, Some(&leave.claimed_signer()), "left for good");
             }
@@ -235,6 +231,25 @@ impl Story {
         let Some(member) = ledger.member(&id) else { return };
         self.index.insert(id, self.members.len());
         self.members.push(MemberLine::admitted(member, height));
+    }
+
+    fn ban(&mut self, ban: &Ban, height: u64) {
+        self.audits.convict(ban);
+        self.bans.push(BanLine {
+            height,
+            member: full(&ban.culprit),
+            round: ban.round.0,
+            effective: ban.effective.0,
+            finding: ban.finding.words(),
+            evidence: format!("{:#}", ban.evidence),
+            accuser: full(&ban.accuser),
+        });
+    }
+
+    fn returned(&mut self, member: &MemberId, height: u64, round: u32) {
+        let name = self.member(&full(member)).map_or_else(String::new, |line| line.called().to_owned());
+        self.restarted(round, Some(name));
+        self.happen(Some(height), round, Some(member), "is back");
     }
 
     fn end_round(&mut self, round: Round, height: u64, ledger: &Ledger, now: Option<f64>) {
@@ -282,16 +297,24 @@ impl Story {
     }
 
     /// A program was started again, or a member came back.
-    pub(crate) fn restarted(&mut self, round: u32, who: impl Into<String>) {
+    pub(crate) fn restarted(&mut self, round: u32, who: Option<String>) {
         if self.restarts.len() < HAPPENINGS {
-            self.restarts.push((round, who.into()));
+            self.restarts.push((round, who));
+        }
+    }
+
+    pub(crate) fn sample(&mut self, round: u32, sample: SampleLine) {
+        self.samples.insert(round, sample);
+        if self.samples.len() > SAMPLES {
+            self.samples.pop_first();
         }
     }
 
     /// Forgets what only the log told: it was begun anew.
     pub(crate) fn forget_log(&mut self) {
         self.harm.clear();
-        // Those of members come from records, but restarts are few: all are told again by those who come back.
+        self.samples.clear();
+        self.restarts.retain(|(_, who)| who.is_some());
         self.happenings.retain(|happening| happening.height.is_some());
     }
 

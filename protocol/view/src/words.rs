@@ -10,9 +10,27 @@ pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
     }
 }
 
+/// A time that something takes, as people say it: `40 s`, `12 min`, `3 h 20 min`, `2 days`.
+pub fn lasting(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    match (minutes / 60, minutes % 60) {
+        _ if seconds < 90.0 => format!("{seconds:.0} s"),
+        (0, minutes) => format!("{minutes} min"),
+        (hours, 0) if hours < 48 => format!("{hours} h"),
+        (hours, minutes) if hours < 48 => format!("{hours} h {minutes} min"),
+        (hours, _) => format!("{} days", hours / 24),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::counted;
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let all = [5.4, 89.0, 720.0, 7_200.0, 12_000.0, 200_000.0].map(lasting);
+        assert_eq!(all, ["5 s", "89 s", "12 min", "2 h", "3 h 20 min", "2 days"]);
+    }
 
     #[test]
     fn one_thing_takes_no_s() {

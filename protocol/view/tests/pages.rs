@@ -14,7 +14,9 @@ use muster_view::export::export;
 use muster_view::report::Report;
 use muster_view::serve::serve;
 use muster_view::site::{Purpose, ROWS, Site};
-use muster_view::story::{BanLine, Counted, Happening, HarmLine, MemberLine, Phases, RoundLine, Story};
+use muster_view::story::{
+    BanLine, Counted, Happening, HarmLine, MemberLine, Phases, RoundLine, SampleLine, Story,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -86,7 +88,7 @@ fn story() -> Story {
         accuser: id(0),
     });
     story.harm.push(HarmLine { member: id(3), round: 4, wrong: "its contribution".into(), moved: Some(0.1) });
-    story.restarts.push((8, "the steward".into()));
+    story.restarts.push((8, None));
     story.happenings.push_back(Happening {
         height: None,
         round: 4,
@@ -255,16 +257,82 @@ fn charts_say_where_false_work_began_and_who_was_banned() {
     assert!(!picture.contains("member 1"), "{picture}");
 }
 
+/// A page of a site that a member's program shows.
+fn page_of(me: u8, story: Story, path: &str) -> String {
+    let mut view = View::told(manifest(), story);
+    Arc::get_mut(&mut view).expect("nobody else has it").me = Some(MemberId([me; 32]));
+    let page = Site::new(view, Purpose::Live).page(path, "").expect("a page");
+    String::from_utf8(page.body.to_vec()).expect("text")
+}
+
+#[test]
+fn the_own_machine_comes_first() {
+    let own = "member 117";
+    for path in ["members.html", "board.html"] {
+        let page = page_of(117, story(), path);
+        let rows = page.split("<tbody").nth(1).unwrap().split("</tbody>").next().unwrap();
+        let first = rows.split("</tr>").next().unwrap();
+        assert!(
+            first.contains(own) && first.contains("(you)") && first.contains("class=\"own\""),
+            "{path}: {first}"
+        );
+        assert_eq!(rows.matches("(you)").count(), 1, "{path}");
+    }
+    let mut story = story();
+    story.rounds.truncate(50);
+    let facts = page_of(117, story, "index.html");
+    let facts = facts.split("<dl").nth(1).unwrap().split("</dl>").next().unwrap();
+    let (you, rounds) = (facts.find("You").unwrap(), facts.find("Rounds").unwrap());
+    assert!(you < rounds && facts.contains("117 leaves in 5 rounds"), "{facts}");
+    assert!(facts.contains("about 5 min"), "a hundred rounds of three seconds each: {facts}");
+    assert!(page_of(200, self::story(), "index.html").contains("not admitted yet"));
+}
+
+#[test]
+fn a_column_without_a_value_is_left_out() {
+    let column = "data-label=\"Moved the round's aggregate by\"";
+    let column = column.replace('\'', "&#39;");
+    let page = |story: Story| page_of(1, story, "harm.html");
+    assert!(page(story()).contains(&column), "{}", page(story()));
+    let mut unmeasured = story();
+    unmeasured.harm.iter_mut().for_each(|line| line.moved = None);
+    let page = page(unmeasured);
+    assert!(page.contains("its contribution") && !page.contains("Moved the round"), "{page}");
+}
+
+#[test]
+fn what_the_model_writes_is_shown_the_newest_first_and_the_first_last() {
+    let mut story = story();
+    assert!(!page_of(1, self::story(), "index.html").contains("What the model writes"));
+    for round in [0, 10, 20, 30, 40] {
+        let sample = SampleLine { prompt: "<b>".into(), text: format!("text {round}") };
+        story.samples.insert(round, sample);
+    }
+    let page = page_of(1, story, "index.html");
+    let rounds: Vec<&str> =
+        page.split("before round ").skip(1).map(|text| text.lines().next().unwrap()).collect();
+    assert_eq!(rounds, ["40", "30", "20", "0"]);
+    assert!(page.contains("&#60;b&#62;text 40"), "{page}");
+}
+
 #[test]
 fn a_report_stands_alone_and_its_script_lies_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut plot = muster_view::site::charts::chart(&story(), "loss").unwrap();
     plot.series[0].name = HOSTILE.into();
-    let document = Document::titled("Verdict");
-    Report { of: "a run".into(), document, plots: vec![("loss".into(), plot)] }.write(folder.path()).unwrap();
+    let mut document = Document::titled("Verdict");
+    document.text("Who cheated", Vec::new());
+    document.text("Who else was there", Vec::new());
+    let plots = vec![("loss".into(), plot)];
+    Report { of: "a run".into(), document, before: 1, plots }.write(folder.path()).unwrap();
     let html = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(!html.contains("<script>alert") && html.contains("\\u003cscript>alert"), "not escaped");
     assert_eq!(html.matches("<svg").count(), 2, "one for wide screens, one for small ones");
+    let place = |words: &str| html.find(words).unwrap_or_else(|| panic!("{words}"));
+    assert!(
+        place("Who cheated") < place("<svg") && place("<svg") < place("Who else"),
+        "charts are in between"
+    );
     for file in ["charts.js", "loss.csv"] {
         assert!(
             html.contains(&format!("data/{file}")) && folder.path().join("data").join(file).is_file(),

@@ -41,8 +41,12 @@ pub(super) fn write(folder: &Path, archive: &Archive, summary: &Summary) -> Resu
         let others = CHARTS.iter().filter(|name| **name != "loss").filter_map(named);
         std::iter::once(("loss".to_owned(), losses(&summary.replayed))).chain(others).collect()
     };
-    let report =
-        Report { of: archive.manifest.name.to_string(), document: document(archive, summary), plots };
+    let report = Report {
+        of: archive.manifest.name.to_string(),
+        document: document(archive, summary),
+        before: 0,
+        plots,
+    };
     report.write(folder).map_err(|error| failed(folder, &error))
 }
 

@@ -47,8 +47,9 @@ fn marks(story: &Story) -> Vec<Mark> {
         let text = format!("{} is banned: {} in round {}", called(&ban.member), ban.finding, ban.round);
         mark(ban.effective, MarkKind::Ban, text)
     });
-    let restarts =
-        story.restarts.iter().map(|(round, who)| mark(*round, MarkKind::Restart, format!("{who} is back")));
+    let restarts = story.restarts.iter().map(|(round, who)| {
+        mark(*round, MarkKind::Restart, format!("{} is back", who.as_deref().unwrap_or("the steward")))
+    });
     let rewinds = story
         .rewinds
         .iter()

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::charts::{CHARTS, recent_loss};
-use super::tables::{called, maybe, paged, percent, standing, who};
+use super::tables::{maybe, paged, percent, standing};
 use super::{Purpose, ROWS, Site};
 use crate::document::{Cell, Column, Document, Table};
 use crate::manifest;
 use crate::plot::shown;
 use crate::story::{DutyLine, HarmLine, MemberLine, Story};
+use crate::words::{counted, lasting};
 
 /// Rows of a list on a page that is about something else.
 const FEW: usize = 10;
+/// Texts by the model that are shown.
+const SAMPLES: usize = 4;
 /// Pages that list one thing each, but for records.
 const LISTS: [&str; 7] = ["rounds", "members", "board", "audits", "bans", "harm", "verifiers"];
 
@@ -42,11 +45,11 @@ impl Site {
             "index" => self.overview(&story, version),
             "rounds" => self.rounds_page(&story, page, version),
             "members" => self.members_page(&story, page),
-            "board" => board(&story, page),
+            "board" => self.board(&story, page),
             "audits" => self.audits_page(&story, page, version),
             "bans" => self.bans_page(&story, page, version),
-            "harm" => harm_page(&story, page),
-            "verifiers" => verifiers(&story, page),
+            "harm" => self.harm_page(&story, page),
+            "verifiers" => self.verifiers(&story, page),
             "records" => self.records_page(&story, page),
             _ => self.manifest_page(),
         };
@@ -93,6 +96,9 @@ impl Site {
                 page.plot(name, &plot, false, version);
             }
         }
+        if let Some(text) = samples(story) {
+            page.code("What the model writes", text);
+        }
         let bans: Vec<_> = story.bans.iter().rev().take(FEW).collect();
         page.table("Bans", self.bans_table(story, &bans));
         let audits: Vec<_> = story.audits.lines().iter().rev().take(FEW).collect();
@@ -108,7 +114,15 @@ impl Site {
             story.members.iter().filter(|member| member.role == role && member.standing == "active").count()
         };
         let of = |role| story.members.iter().filter(|member| member.role == role).count();
+        if let Some(me) = self.view().me {
+            self.own_facts(story, &format!("{me:#}"), page);
+        }
         page.fact("Rounds", Cell::of(format!("{} of {}", story.rounds.len(), manifest.training.rounds)));
+        let done = story.rounds.last().map_or(0, |last| last.round + 1);
+        let left = manifest.training.rounds.saturating_sub(done);
+        if let Some(rest) = story.rest(left).filter(|_| left > 0 && !story.closed) {
+            page.fact("Time left, at this pace", Cell::of(format!("about {}", lasting(rest))));
+        }
         if let Some((loss, before)) = recent_loss(story) {
             let moved = before.map_or_else(String::new, |before| format!(" ({:+.3})", loss - before));
             page.fact("Training loss, last rounds", Cell::of(format!("{loss:.3}{moved}")));
@@ -144,10 +158,29 @@ impl Site {
         let records = Cell::of(story.records);
         let live = self.purpose == Purpose::Live;
         page.fact("Records checked here", if live { records.to("records.html") } else { records });
-        if let Some(me) = self.view().me {
-            page.fact("You", who(story, &format!("{me:#}")));
-        }
         page.fact("State", Cell::of(story.state.get(..16).unwrap_or_default()).looking("code"));
+    }
+
+    /// What the member whose program this is has done, and what keeps it from doing more.
+    fn own_facts(&self, story: &Story, me: &str, page: &mut Document) {
+        let Some(own) = story.member(me) else {
+            page.fact("You", Cell::of("not admitted yet").looking("waits"));
+            return;
+        };
+        page.fact("You", self.called(own));
+        let penalty =
+            own.penalty.as_ref().map_or_else(String::new, |penalty| format!(", {}", penalty.words()));
+        page.fact("Your standing", Cell { text: format!("{}{penalty}", own.standing), ..standing(own) });
+        if own.role == "node" {
+            let counted = format!("{} in {}", counted(own.leaves, "leaf"), counted(own.rounds, "round"));
+            page.fact("Your work that counted", Cell::of(counted));
+            page.fact("Your leaves verified", Cell::of(own.verified));
+            page.fact("Your share of the last round", maybe(own.share.map(percent)));
+        } else {
+            page.fact("Your audits that passed", Cell::of(story.audits.passed().get(me).unwrap_or(&0)));
+            let found = story.bans.iter().filter(|ban| ban.accuser == me).count();
+            page.fact("Cheats that you found", Cell::of(found));
+        }
     }
 
     fn rounds_page(&self, story: &Story, page: usize, version: u64) -> Document {
@@ -172,10 +205,12 @@ impl Site {
             "A name is what a member calls itself, and others may have the same one: the key beside it tells them apart. \
              Verified leaves were recomputed by a verifier and found right.",
         );
-        let (members, pager) = paged("members", page, story.members.iter().collect());
+        let mut members: Vec<&MemberLine> = story.members.iter().collect();
+        members.sort_by_key(|member| !self.is_own(&member.id));
+        let (members, pager) = paged("members", page, members);
         document.table("All members", self.members_table(story, &members, pager));
         if page == 1 {
-            document.table("Trees of invitations", trees(story));
+            document.table("Trees of invitations", self.trees(story));
         }
         document
     }
@@ -211,7 +246,7 @@ impl Site {
                 .map(|ban| format!("muster-verifier check DIR/evidence/{}.evidence\n", ban.evidence));
             document.code("Check them", commands.collect::<String>());
         }
-        let harm = harm(story, story.harm.iter().rev().take(FEW));
+        let harm = self.harm(story, story.harm.iter().rev().take(FEW));
         document.table("What was found in convicts' earlier rounds", harm);
         if story.harm.len() > FEW {
             let all = Cell::of(format!("all {}", story.harm.len())).to("harm.html");
@@ -225,12 +260,13 @@ impl Site {
 
     fn member_page(&self, story: &Story, id: &str) -> Option<Document> {
         let member = story.member(id)?;
-        let mut page = Document::titled(format!("{} {}", member.role, called(member).text));
+        let mut page = Document::titled(format!("{} {}", member.role, self.called(member).text));
         page.lead.extend(member.penalty.as_ref().map(|penalty| format!("It {}.", penalty.words())));
         page.fact("Key", Cell::of(&member.id).looking("code"));
         page.fact("Standing", standing(member));
         page.fact("Admitted by record", self.record_cell(member.admitted));
-        let inviter = member.inviter.as_ref().map_or_else(|| Cell::of("the organiser"), |id| who(story, id));
+        let inviter =
+            member.inviter.as_ref().map_or_else(|| Cell::of("the organiser"), |id| self.who(story, id));
         page.fact("Invited by", inviter);
         if member.role == "node" {
             page.fact("Rounds in which it counted", Cell::of(member.rounds));
@@ -273,6 +309,18 @@ impl Site {
     }
 }
 
+/// The newest texts by the model, and its first one, to compare.
+fn samples(story: &Story) -> Option<String> {
+    let texts = story
+        .samples
+        .iter()
+        .map(|(round, sample)| format!("before round {round}\n{}{}\n", sample.prompt, sample.text));
+    let texts: Vec<String> = texts.collect();
+    let (first, later) = texts.split_first()?;
+    let newest = later.iter().rev().take(SAMPLES - 1);
+    Some(newest.chain([first]).map(String::as_str).collect::<Vec<_>>().join("\n"))
+}
+
 /// Rows of a list.
 fn rows_of(story: &Story, list: &str) -> Option<usize> {
     match list {
@@ -294,154 +342,165 @@ fn state(story: &Story) -> String {
     }
 }
 
-/// Who contributed how much: those with most verified leaves first.
-fn board(story: &Story, page: usize) -> Document {
-    let mut document = Document::titled("Contributions").saying(
-        "Leaves that counted in the model, by member; of these, verifiers have recomputed the verified ones and found them right. \
-         What banned members contributed is not listed as theirs.",
-    );
-    let nodes = story.members.iter().filter(|member| member.role == "node" && member.standing != "banned");
-    let mut nodes: Vec<&MemberLine> = nodes.collect();
-    nodes.sort_by_key(|member| (std::cmp::Reverse((member.leaves, member.verified)), member.admitted));
-    let all: u64 = nodes.iter().map(|member| member.leaves).sum();
-    let ranked: Vec<(usize, &MemberLine)> = nodes.into_iter().enumerate().collect();
-    let (ranked, pager) = paged("board", page, ranked);
-    let row = |(place, member): (usize, &MemberLine)| {
-        vec![
-            Cell::of(place + 1),
-            called(member),
-            Cell::of(member.leaves),
-            Cell::of(percent(member.leaves as f64 / all.max(1) as f64)),
-            Cell::of(member.verified),
-            Cell::of(member.rounds),
-            standing(member),
-        ]
-    };
-    let table = Table {
-        id: "board".into(),
-        caption: "Contributions, the largest first".into(),
-        head: Column::all(&["#Place", "Member", "#Leaves", "#Share", "#Verified", "#Rounds", "Standing"]),
-        rows: ranked.into_iter().map(row).collect(),
-        empty: "Nothing has counted yet.",
-        pager,
-    };
-    document.table("Nodes", table);
-    document
-}
+impl Site {
+    /// Who contributed how much: those with most verified leaves first.
+    fn board(&self, story: &Story, page: usize) -> Document {
+        let mut document = Document::titled("Contributions").saying(
+            "Leaves that counted in the model, by member; of these, verifiers have recomputed the verified ones and found them right. \
+             What banned members contributed is not listed as theirs.",
+        );
+        let nodes =
+            story.members.iter().filter(|member| member.role == "node" && member.standing != "banned");
+        let mut nodes: Vec<&MemberLine> = nodes.collect();
+        nodes.sort_by_key(|member| (std::cmp::Reverse((member.leaves, member.verified)), member.admitted));
+        let all: u64 = nodes.iter().map(|member| member.leaves).sum();
+        let mut ranked: Vec<(usize, &MemberLine)> = nodes.into_iter().enumerate().collect();
+        ranked.sort_by_key(|(_, member)| !self.is_own(&member.id));
+        let (ranked, pager) = paged("board", page, ranked);
+        let row = |(place, member): (usize, &MemberLine)| {
+            vec![
+                Cell::of(place + 1),
+                self.called(member),
+                Cell::of(member.leaves),
+                Cell::of(percent(member.leaves as f64 / all.max(1) as f64)),
+                Cell::of(member.verified),
+                Cell::of(member.rounds),
+                standing(member),
+            ]
+        };
+        let table = Table {
+            id: "board".into(),
+            caption: "Contributions, the largest first".into(),
+            head: Column::all(&["#Place", "Member", "#Leaves", "#Share", "#Verified", "#Rounds", "Standing"]),
+            rows: ranked.into_iter().map(row).collect(),
+            empty: "Nothing has counted yet.",
+            pager,
+        };
+        document.table("Nodes", table);
+        document
+    }
 
-/// What verifiers did, and what they left undone.
-fn verifiers(story: &Story, page: usize) -> Document {
-    let mut document = Document::titled("Verifiers").saying(
-        "A verifier's coin says which audits it owes. Due, done and undone are as the steward counts them since it was last \
-         started; passed and found are from the ledger.",
-    );
-    let none = DutyLine::default();
-    let passed = story.audits.passed();
-    let mut found: BTreeMap<&str, u64> = BTreeMap::new();
-    story.bans.iter().for_each(|ban| *found.entry(ban.accuser.as_str()).or_default() += 1);
-    let row = |member: &&MemberLine| {
-        let duty = story.duties.get(&member.id);
-        let count = |value: fn(&DutyLine) -> u64| maybe(duty.map(value));
-        let (passed, found) = (passed.get(&*member.id), found.get(&*member.id));
-        let overdue = duty.unwrap_or(&none).overdue;
-        let look = if overdue > 0 { "bad" } else { "" };
-        vec![
-            called(member),
-            standing(member),
-            count(|duty| duty.due),
-            count(|duty| duty.done),
-            count(|duty| duty.overdue).looking(look),
-            count(|duty| duty.rechecks),
-            Cell::of(passed.unwrap_or(&0)),
-            Cell::of(found.unwrap_or(&0)),
-        ]
-    };
-    let members = story.members.iter().filter(|member| member.role == "verifier").collect();
-    let (members, pager) = paged("verifiers", page, members);
-    let table = Table {
-        id: "verifiers".into(),
-        caption: "Verifiers and their duty".into(),
-        head: Column::all(&[
-            "Verifier",
-            "Standing",
-            "#Due",
-            "#Done",
-            "#Undone",
-            "#Rechecks",
-            "#Passed",
-            "#Convictions",
-        ]),
-        rows: members.iter().map(row).collect(),
-        empty: "The run has no verifier yet: nothing is audited.",
-        pager,
-    };
-    document.table("Duty", table);
-    document
-}
+    /// What verifiers did, and what they left undone.
+    fn verifiers(&self, story: &Story, page: usize) -> Document {
+        let mut document = Document::titled("Verifiers").saying(
+            "A verifier's coin says which audits it owes. Due, done and undone are as the steward counts them since it was last \
+             started; passed and found are from the ledger.",
+        );
+        let none = DutyLine::default();
+        let passed = story.audits.passed();
+        let mut found: BTreeMap<&str, u64> = BTreeMap::new();
+        story.bans.iter().for_each(|ban| *found.entry(ban.accuser.as_str()).or_default() += 1);
+        let row = |member: &&MemberLine| {
+            let duty = story.duties.get(&member.id);
+            let count = |value: fn(&DutyLine) -> u64| maybe(duty.map(value));
+            let (passed, found) = (passed.get(&*member.id), found.get(&*member.id));
+            let overdue = duty.unwrap_or(&none).overdue;
+            let look = if overdue > 0 { "bad" } else { "" };
+            vec![
+                self.called(member),
+                standing(member),
+                count(|duty| duty.due),
+                count(|duty| duty.done),
+                count(|duty| duty.overdue).looking(look),
+                count(|duty| duty.rechecks),
+                Cell::of(passed.unwrap_or(&0)),
+                Cell::of(found.unwrap_or(&0)),
+            ]
+        };
+        let members = story.members.iter().filter(|member| member.role == "verifier").collect();
+        let (members, pager) = paged("verifiers", page, members);
+        let table = Table {
+            id: "verifiers".into(),
+            caption: "Verifiers and their duty".into(),
+            head: Column::all(&[
+                "Verifier",
+                "Standing",
+                "#Due",
+                "#Done",
+                "#Undone",
+                "#Rechecks",
+                "#Passed",
+                "#Convictions",
+            ]),
+            rows: members.iter().map(row).collect(),
+            empty: "The run has no verifier yet: nothing is audited.",
+            pager,
+        };
+        document.table("Duty", table);
+        document
+    }
 
-/// Members who brought in others, each with those below it.
-fn trees(story: &Story) -> Table {
-    let mut below: BTreeMap<&str, Vec<&MemberLine>> = BTreeMap::new();
-    for member in &story.members {
-        if let Some(inviter) = &member.inviter {
-            below.entry(inviter).or_default().push(member);
+    /// Members who brought in others, each with those below it.
+    fn trees(&self, story: &Story) -> Table {
+        let mut below: BTreeMap<&str, Vec<&MemberLine>> = BTreeMap::new();
+        for member in &story.members {
+            if let Some(inviter) = &member.inviter {
+                below.entry(inviter).or_default().push(member);
+            }
+        }
+        let tops =
+            story.members.iter().filter(|member| member.inviter.is_none() && below.contains_key(&*member.id));
+        let mut rows = Vec::new();
+        let mut open: Vec<(usize, &MemberLine)> = tops.map(|member| (0, member)).collect();
+        open.reverse();
+        while let Some((depth, member)) = open.pop() {
+            if rows.len() == 10 * ROWS {
+                let more = Cell::of("more below; each member's page has those that it brought in");
+                rows.push(vec![more, Cell::default(), Cell::default(), Cell::default()]);
+                break;
+            }
+            let mut name = self.called(member);
+            name.text = format!("{}{}", "– ".repeat(depth), name.text);
+            let closed =
+                if member.tree_closed { Cell::of("closed").looking("waits") } else { Cell::of("open") };
+            rows.push(vec![name, standing(member), Cell::of(member.invited), closed]);
+            let children = below.get(&*member.id).into_iter().flatten();
+            open.extend(children.rev().map(|child| (depth + 1, *child)));
+        }
+        Table {
+            id: "trees".into(),
+            caption: "Members who brought in others, and those below them".into(),
+            head: Column::all(&["Member", "Standing", "#Brought in", "Tree"]),
+            rows,
+            empty: "No member has brought in another one.",
+            pager: None,
         }
     }
-    let tops =
-        story.members.iter().filter(|member| member.inviter.is_none() && below.contains_key(&*member.id));
-    let mut rows = Vec::new();
-    let mut open: Vec<(usize, &MemberLine)> = tops.map(|member| (0, member)).collect();
-    open.reverse();
-    while let Some((depth, member)) = open.pop() {
-        if rows.len() == 10 * ROWS {
-            let more = Cell::of("more below; each member's page has those that it brought in");
-            rows.push(vec![more, Cell::default(), Cell::default(), Cell::default()]);
-            break;
+
+    /// All that convicts placed before.
+    fn harm_page(&self, story: &Story, page: usize) -> Document {
+        let mut document = Document::titled("False contributions of convicts").saying(
+            "Once a member is convicted, the steward recomputes its earlier rounds. The robust rule bounds what a false contribution \
+             moves. The newest contribution comes first.",
+        );
+        let (lines, pager) = paged("harm", page, story.harm.iter().rev().collect());
+        document.table("What was found", Table { pager, ..self.harm(story, lines.into_iter()) });
+        document
+    }
+
+    /// What convicts placed before, as far as the steward recomputed it.
+    fn harm<'a>(&self, story: &Story, lines: impl Iterator<Item = &'a HarmLine>) -> Table {
+        // Where nothing is taken back, nobody measures what it would be worth to do so (ROLLBACK-2).
+        let measured = story.harm.iter().any(|line| line.moved.is_some());
+        let row = |line: &HarmLine| {
+            let mut row = vec![
+                self.who(story, &line.member),
+                Cell::of(line.round),
+                Cell::of(&line.wrong).looking("bad"),
+            ];
+            if measured {
+                row.push(maybe(line.moved.map(percent)));
+            }
+            row
+        };
+        let all = ["Member", "#Round", "False", "#Moved the round's aggregate by"];
+        Table {
+            id: "harm".into(),
+            caption: "False contributions and parts of convicts".into(),
+            head: Column::all(if measured { &all } else { &all[..3] }),
+            rows: lines.map(row).collect(),
+            empty: "None is known. Only the steward's log has them.",
+            pager: None,
         }
-        let mut name = called(member);
-        name.text = format!("{}{}", "– ".repeat(depth), name.text);
-        let closed = if member.tree_closed { Cell::of("closed").looking("waits") } else { Cell::of("open") };
-        rows.push(vec![name, standing(member), Cell::of(member.invited), closed]);
-        let children = below.get(&*member.id).into_iter().flatten();
-        open.extend(children.rev().map(|child| (depth + 1, *child)));
-    }
-    Table {
-        id: "trees".into(),
-        caption: "Members who brought in others, and those below them".into(),
-        head: Column::all(&["Member", "Standing", "#Brought in", "Tree"]),
-        rows,
-        empty: "No member has brought in another one.",
-        pager: None,
-    }
-}
-
-/// All that convicts placed before.
-fn harm_page(story: &Story, page: usize) -> Document {
-    let mut document = Document::titled("False contributions of convicts").saying(
-        "Once a member is convicted, the steward recomputes its earlier rounds. The robust rule bounds what a false contribution \
-         moves. The newest contribution comes first.",
-    );
-    let (lines, pager) = paged("harm", page, story.harm.iter().rev().collect());
-    document.table("What was found", Table { pager, ..harm(story, lines.into_iter()) });
-    document
-}
-
-/// What convicts placed before, as far as the steward recomputed it.
-fn harm<'a>(story: &Story, lines: impl Iterator<Item = &'a HarmLine>) -> Table {
-    let row = |line: &HarmLine| {
-        vec![
-            who(story, &line.member),
-            Cell::of(line.round),
-            Cell::of(&line.wrong).looking("bad"),
-            maybe(line.moved.map(percent)),
-        ]
-    };
-    Table {
-        id: "harm".into(),
-        caption: "False contributions and parts of convicts, and what the robust rule left of them".into(),
-        head: Column::all(&["Member", "#Round", "False", "#Moved the round's aggregate by"]),
-        rows: lines.map(row).collect(),
-        empty: "None is known. Only the steward's log has them.",
-        pager: None,
     }
 }

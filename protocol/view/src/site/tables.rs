@@ -23,19 +23,6 @@ pub(super) fn paged<T>(list: &str, page: usize, all: Vec<T>) -> (Vec<T>, Option<
     (all.into_iter().skip((page - 1) * ROWS).take(ROWS).collect(), pager)
 }
 
-/// A member, by name and key.
-pub(super) fn who(story: &Story, id: &str) -> Cell {
-    match story.member(id) {
-        Some(member) => called(member),
-        None => Cell::of(id.get(..16).unwrap_or(id)).looking("code"),
-    }
-}
-
-/// A member, by its name and the beginning of its key.
-pub(super) fn called(member: &MemberLine) -> Cell {
-    Cell::of(member.label()).to(format!("member/{}.html", member.id))
-}
-
 pub(super) fn standing(member: &MemberLine) -> Cell {
     let look = match member.standing {
         "active" => "good",
@@ -54,6 +41,29 @@ pub(super) fn maybe(value: Option<impl ToString>) -> Cell {
 }
 
 impl Site {
+    /// A member, by name and key.
+    pub(super) fn who(&self, story: &Story, id: &str) -> Cell {
+        match story.member(id) {
+            Some(member) => self.called(member),
+            None => Cell::of(id.get(..16).unwrap_or(id)).looking("code"),
+        }
+    }
+
+    /// A member, by its name and the beginning of its key; the one whose program this is stands out.
+    pub(super) fn called(&self, member: &MemberLine) -> Cell {
+        let cell = Cell::of(member.label()).to(format!("member/{}.html", member.id));
+        if self.is_own(&member.id) {
+            Cell { text: format!("{} (you)", cell.text), ..cell }.looking("own")
+        } else {
+            cell
+        }
+    }
+
+    /// Whether it is the member whose program this is.
+    pub(super) fn is_own(&self, id: &str) -> bool {
+        self.view().me.is_some_and(|me| format!("{me:#}") == id)
+    }
+
     /// A record, if each has a page.
     pub(super) fn record_cell(&self, height: u64) -> Cell {
         let cell = Cell::of(height);
@@ -110,7 +120,7 @@ impl Site {
         let row = |member: &&MemberLine| {
             let inviter = member.inviter.as_ref();
             vec![
-                called(member),
+                self.called(member),
                 Cell::of(member.role),
                 standing(member),
                 member.penalty.as_ref().map_or_else(|| Cell::of(""), |penalty| Cell::of(penalty.words())),
@@ -118,7 +128,7 @@ impl Site {
                 Cell::of(member.leaves),
                 Cell::of(member.verified),
                 Cell::of(member.failures),
-                inviter.map_or_else(|| Cell::of("organiser"), |inviter| who(story, inviter)),
+                inviter.map_or_else(|| Cell::of("organiser"), |inviter| self.who(story, inviter)),
             ]
         };
         Table {
@@ -150,8 +160,8 @@ impl Site {
             };
             vec![
                 Cell::of(audit.round),
-                who(story, &audit.member),
-                who(story, &audit.verifier),
+                self.who(story, &audit.member),
+                self.who(story, &audit.verifier),
                 Cell::of(audit.state.word()).looking(look),
                 Cell::of(&audit.reason),
             ]
@@ -172,11 +182,11 @@ impl Site {
             let evidence = Cell::of(ban.evidence.get(..16).unwrap_or_default()).looking("code");
             vec![
                 self.record_cell(ban.height),
-                who(story, &ban.member),
+                self.who(story, &ban.member),
                 Cell::of(ban.finding).looking("bad"),
                 Cell::of(ban.round),
                 Cell::of(ban.effective),
-                who(story, &ban.accuser),
+                self.who(story, &ban.accuser),
                 if here { evidence.to(format!("evidence/{}", ban.evidence)) } else { evidence },
             ]
         };
@@ -203,7 +213,7 @@ impl Site {
             vec![
                 Cell::of(happening.round),
                 happening.height.map_or_else(|| Cell::of("log"), |height| self.record_cell(height)),
-                happening.member.as_ref().map_or_else(|| Cell::of(""), |member| who(story, member)),
+                happening.member.as_ref().map_or_else(|| Cell::of(""), |member| self.who(story, member)),
                 Cell::of(&happening.text),
             ]
         };
