@@ -88,9 +88,9 @@ fn training(manifest: &Manifest) -> Vec<String> {
     ];
     if let Some(local) = manifest.local() {
         text.push(format!(
-            "In a round each node takes {} steps of its own, in segments of {}; what they exchange is the difference. The run's \
-             own step has a rate of {} and a momentum of {}.",
-            local.steps,
+            "In a round each node takes {} of its own, in segments of {}; what they exchange is the difference. The run's own \
+             step has a rate of {} and a momentum of {}.",
+            counted(local.steps, "step"),
             local.segment,
             shown(local.outer_rate.value().into()),
             shown(local.outer_momentum.value().into())
@@ -138,11 +138,24 @@ fn combining(manifest: &Manifest) -> Vec<String> {
     let each = if aggregation.replicas > 1 { "two members, whose results must agree" } else { "one member" };
     vec![
         format!("Contributions are combined by {rule}."),
-        format!("No member has more than {} of a round's weight.", percent(aggregation.cap_ppm)),
+        weight(aggregation.cap_ppm),
         format!(
             "Each part is combined by {each}, and every contributor compares the result with its own contribution."
         ),
     ]
+}
+
+/// How much of a round's weight one member may have: at least an equal share, so that few members can train at all.
+fn weight(cap_ppm: u32) -> String {
+    let enough = 1_000_000u32.div_ceil(cap_ppm.max(1));
+    match cap_ppm {
+        1_000_000.. => "A member's weight is as large as the work that it did.".into(),
+        _ => format!(
+            "Where {enough} members or more count, none has more than {} of a round's weight; where fewer do, each has an equal \
+             share at most.",
+            percent(cap_ppm)
+        ),
+    }
 }
 
 fn audits(manifest: &Manifest) -> Vec<String> {
@@ -161,7 +174,11 @@ fn audits(manifest: &Manifest) -> Vec<String> {
         ),
     ];
     if audit.final_rounds > 0 {
-        text.push(format!("In the last {} rounds every contribution is audited.", audit.final_rounds));
+        let last = match audit.final_rounds {
+            1 => "In the last round".into(),
+            rounds => format!("In the last {rounds} rounds"),
+        };
+        text.push(format!("{last} every contribution is audited."));
     }
     if admission.newcomer_ppm > 0 {
         text.push(format!(
@@ -203,8 +220,12 @@ fn members(manifest: &Manifest) -> Vec<String> {
     }
     if admission.member_invites > 0 {
         text.push(format!(
-            "A member may bring in {} others, in chains of at most {}.",
-            admission.member_invites, admission.depth
+            "A member may bring in {}, in chains of at most {}.",
+            match admission.member_invites {
+                1 => "one other".into(),
+                others => format!("{others} others"),
+            },
+            admission.depth
         ));
     }
     text
@@ -220,4 +241,26 @@ fn patience(manifest: &Manifest) -> Vec<String> {
         seconds(timers.result),
         seconds(timers.audit)
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::weight;
+
+    #[test]
+    fn the_bound_on_a_weight_is_true_of_few_members_as_well() {
+        use muster_core::aggregate::weights;
+        let said = weight(200_000);
+        assert!(
+            said.contains("5 members or more") && said.contains("20 %") && said.contains("equal share"),
+            "{said}"
+        );
+        let share = |leaves: &[u32]| {
+            let weights = weights(leaves, 200_000);
+            *weights.iter().max().unwrap() as f64 / weights.iter().sum::<u64>() as f64
+        };
+        assert!(share(&[9, 1, 1, 1, 1]) <= 0.2 && share(&[9, 1, 1, 1]) <= 0.25);
+        assert!(share(&[4, 4, 4, 4]) > 0.2, "which is why the sentence has its second half");
+        assert!(weight(1_000_000).contains("as large as"));
+    }
 }
