@@ -127,7 +127,7 @@ impl Court {
             }
             // TOL-12: verifiers and jurors have it of the steward from now on.
             let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
-            self.shelf.save(round, &member, part.0, &data).map_err(|error| error.to_string())
+            self.shelf.save(round, &member, part.0, data.iter()).map_err(|error| error.to_string())
         };
         let fetched = wanted.fetch(&self.peers, &self.layout, &kept, shelve).await;
         fetched.map_err(|unavailable| unavailable.why)
@@ -210,7 +210,7 @@ impl Court {
         }
         // Whole parts only: a label of the shelf stands for all blocks of its part.
         for (member, blocks) in senders.iter().filter(|(_, blocks)| blocks.len() == inputs.blocks.len()) {
-            if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks) {
+            if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks.iter()) {
                 tracing::warn!("inputs of part {} could not be kept: {error}", inputs.part);
             }
         }

@@ -128,6 +128,6 @@ impl Court {
         if lasting {
             return self.home.save_exhibited_blocks(round, &member, part, blocks);
         }
-        self.shelf.save(round, &member, part.0, blocks)
+        self.shelf.save(round, &member, part.0, blocks.iter())
     }
 }

@@ -196,7 +196,7 @@ impl Intake {
             self.room(data.iter().map(bytes).sum())?;
             // Labels are numbered with 16 bits: nobody fills the disk with single blocks.
             let label = own.next.ok_or(Reject::Rule("a part comes in fewer pieces than this"))?;
-            self.shelf.save(round, &sender, label, &data).map_err(failed)?;
+            self.shelf.save(round, &sender, label, data.iter()).map_err(failed)?;
             own.next = label.checked_add(1);
             own.blocks.extend(data.iter().map(|data| data.block));
         }
@@ -237,12 +237,12 @@ impl Intake {
         let (keeper, root) = (self.clone(), wanted.root());
         let read = move || {
             let (round, member) = (query.round, query.member);
-            // Held until the answer is whole: whatever others ask for meanwhile, it is read once.
-            let mut loaded = None;
+            // Held until the answer is whole: whatever others ask for meanwhile, it is looked at once.
+            let mut listed = None;
             gathered(&query.blocks, |block| {
                 keeper.in_memory(round, &member, block).or_else(|| {
-                    let loaded = loaded.get_or_insert_with(|| keeper.shelf.open(round, &member));
-                    keeper.shelf.proved(loaded, &root, block).map(Arc::unwrap_or_clone)
+                    let listed = listed.get_or_insert_with(|| keeper.shelf.open(round, &member));
+                    keeper.shelf.proved(listed, &root, block).map(Arc::unwrap_or_clone)
                 })
             })
         };

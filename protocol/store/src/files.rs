@@ -171,6 +171,9 @@ pub(crate) fn checksum(name: &str, bytes: &[u8]) -> Digest {
     Hasher::new(Domain::FILE).part(name.as_bytes()).part(bytes).finish()
 }
 
+/// Bytes of a checksum, which stands before what it is of.
+pub(crate) const SUM_BYTES: u64 = 32;
+
 /// Checksum and bytes.
 pub(crate) fn seal(name: &str, bytes: &[u8]) -> Vec<u8> {
     [&checksum(name, bytes).0, bytes].concat()

@@ -1,5 +1,6 @@
 //! Contributions on a keeper's disk: whole parts, and pieces of parts that others should have taken.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -8,6 +9,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::lock::lock;
 use muster_core::messages::wire::BlockData;
+use muster_store::contributions::Place;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use tokio::sync::mpsc;
@@ -19,26 +21,17 @@ pub type Proved = Arc<BlockData>;
 /// Blocks of one contribution.
 pub(super) type Blocks = BTreeMap<Block, Proved>;
 
-/// Contributions in memory that were read; more of them go as they are read, except what somebody is using.
-const LOADED: usize = 8;
-/// Bytes of these at most, beside the last one.
-const LOADED_BYTES: usize = 64 << 20;
+/// Contributions of which is known where their blocks lie; more of them go as they are looked at, except what somebody is using.
+const LISTED: usize = 8;
 
-/// What the disk has of a contribution, once it is read; each block is proved when it is wanted.
-#[derive(Default)]
-pub(super) struct Loaded(OnceLock<BTreeMap<Block, Vec<BlockData>>>);
-
-impl Loaded {
-    fn bytes(&self) -> usize {
-        let blocks = self.0.get().into_iter().flat_map(BTreeMap::values).flatten();
-        blocks.flat_map(|data| data.chunks.iter()).map(|chunk| chunk.len()).sum()
-    }
+/// Where the disk has the blocks of a contribution, once that was looked at; each is read and proved when it is wanted.
+pub(super) struct Listed {
+    name: Name,
+    places: OnceLock<BTreeMap<Block, Vec<Place>>>,
 }
 
 /// Round and author of a contribution.
 type Name = (Round, MemberId);
-/// A contribution that was read.
-type ReadContribution = (Name, Arc<Loaded>);
 
 /// Contributions on the disk.
 pub struct Shelf {
@@ -48,10 +41,9 @@ pub struct Shelf {
     failed: mpsc::Sender<StoreError>,
     /// Whole parts of the last rounds that are written, or about to be.
     kept: Mutex<BTreeSet<(Round, MemberId, Part)>>,
-    /// The contributions last read, the newest at the end: a few more than are read at once, so that readers do not have
-    /// each other's read again, and no more, so that whoever asks for old rounds does not fill the memory. They answer for
-    /// the disk, also of what is not there, until something is written of them.
-    loaded: Mutex<VecDeque<ReadContribution>>,
+    /// The contributions last looked at, the newest at the end: a few more than are read at once, so that readers do not have
+    /// each other's looked at again. They answer for the disk, also of what is not there, until something is written of them.
+    listed: Mutex<VecDeque<Arc<Listed>>>,
     /// Held while the disk hangs.
     #[cfg(test)]
     hanging: Mutex<()>,
@@ -60,13 +52,13 @@ pub struct Shelf {
 impl Shelf {
     /// A shelf over a disk; `failed` is told when writing fails.
     pub fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
-        let (kept, loaded) = Default::default();
+        let (kept, listed) = Default::default();
         Self {
             layout,
             home,
             failed,
             kept,
-            loaded,
+            listed,
             #[cfg(test)]
             hanging: Mutex::default(),
         }
@@ -89,15 +81,15 @@ impl Shelf {
     ///
     /// # Errors
     /// What the disk reports.
-    pub fn save(
+    pub fn save<B: Borrow<BlockData>>(
         &self,
         round: Round,
         member: &MemberId,
         label: u16,
-        blocks: &[BlockData],
+        blocks: impl Iterator<Item = B> + Clone,
     ) -> Result<(), StoreError> {
         let saved = self.home.save_contribution(round, member, label, blocks);
-        self.loaded().retain(|(name, _)| *name != (round, *member));
+        self.listed().retain(|listed| listed.name != (round, *member));
         saved
     }
 
@@ -114,8 +106,8 @@ impl Shelf {
         let shelf = self.clone();
         // Blocks are written with their proofs, so that each can be checked again when it is read.
         let write = move || {
-            let blocks: Vec<BlockData> = data.iter().map(|data| BlockData::clone(data)).collect();
-            if let Err(error) = shelf.save(round, &member, part.0, &blocks) {
+            let blocks = data.iter().map(|data| &**data);
+            if let Err(error) = shelf.save(round, &member, part.0, blocks) {
                 shelf.kept().remove(&name);
                 shelf.fail(error);
             }
@@ -139,60 +131,56 @@ impl Shelf {
         root: &Digest,
         block: Block,
     ) -> Option<Proved> {
-        // A block of no layout would have the whole contribution read for nothing.
+        // A block of no layout would have the whole contribution looked at for nothing.
         self.layout.block(block)?;
         self.proved(&self.open(round, member), root, block)
     }
 
-    /// What the disk has of a contribution, for as long as somebody uses it. May wait for the disk.
-    pub(super) fn open(&self, round: Round, member: &MemberId) -> Arc<Loaded> {
+    /// Where the disk has a contribution, for as long as somebody uses it. May wait for the disk.
+    pub(super) fn open(&self, round: Round, member: &MemberId) -> Arc<Listed> {
         let name = (round, *member);
-        let loaded = {
-            let mut all = self.loaded();
-            let known = all.iter().position(|(of, _)| *of == name).and_then(|index| all.remove(index));
-            let loaded = known.map(|(_, loaded)| loaded).unwrap_or_default();
-            all.push_back((name, loaded.clone()));
-            while all.len() > LOADED {
+        let listed = {
+            let mut all = self.listed();
+            let known = all.iter().position(|listed| listed.name == name).and_then(|index| all.remove(index));
+            let listed = known.unwrap_or_else(|| Arc::new(Listed { name, places: OnceLock::new() }));
+            all.push_back(listed.clone());
+            while all.len() > LISTED {
                 all.pop_front();
             }
-            loaded
+            listed
         };
         // Outside the lock, and once for all who want it.
-        let new = loaded.0.get().is_none();
-        loaded.0.get_or_init(|| self.read(round, member));
-        if new {
-            let mut all = self.loaded();
-            let mut bytes: usize = all.iter().map(|(_, loaded)| loaded.bytes()).sum();
-            while bytes > LOADED_BYTES && all.len() > 1 {
-                bytes -= all.pop_front().map_or(0, |(_, loaded)| loaded.bytes());
-            }
-        }
-        loaded
+        listed.places.get_or_init(|| self.places(round, member));
+        listed
     }
 
-    /// A block of what was read, proved against the commitment.
-    pub(super) fn proved(&self, loaded: &Loaded, root: &Digest, block: Block) -> Option<Proved> {
+    /// A block of a contribution, read and proved against the commitment. May wait for the disk.
+    pub(super) fn proved(&self, listed: &Listed, root: &Digest, block: Block) -> Option<Proved> {
+        let (round, member) = &listed.name;
+        let read = |place: &Place| {
+            let data = self.home.load_block(*round, member, place);
+            data.inspect_err(|error| tracing::warn!("a block cannot be read: {error}")).ok()?
+        };
         // Two pieces may hold it, and one of them be damaged.
-        let mut kept = loaded.0.get()?.get(&block)?.iter();
-        let proved = |data: &&BlockData| open_block(&self.layout, root, data).is_ok();
-        kept.find(proved).map(|data| Arc::new(data.clone()))
+        let mut kept = listed.places.get()?.get(&block)?.iter().filter_map(read);
+        kept.find(|data| open_block(&self.layout, root, data).is_ok()).map(Arc::new)
     }
 
-    /// All blocks of a contribution; none when the disk fails.
-    fn read(&self, round: Round, member: &MemberId) -> BTreeMap<Block, Vec<BlockData>> {
+    /// Where all blocks of a contribution lie; none when the disk fails.
+    fn places(&self, round: Round, member: &MemberId) -> BTreeMap<Block, Vec<Place>> {
         #[cfg(test)]
         drop(lock(&self.hanging));
-        let kept = self.home.load_contribution(round, member);
+        let kept = self.home.contribution_places(round, member);
         let kept = kept.inspect_err(|error| tracing::warn!("a contribution cannot be read: {error}"));
-        let mut blocks: BTreeMap<Block, Vec<BlockData>> = BTreeMap::new();
-        kept.unwrap_or_default()
-            .into_iter()
-            .for_each(|data| blocks.entry(data.block).or_default().push(data));
-        blocks
+        let mut places: BTreeMap<Block, Vec<Place>> = BTreeMap::new();
+        for place in kept.unwrap_or_default() {
+            places.entry(place.block()).or_default().push(place);
+        }
+        places
     }
 
-    fn loaded(&self) -> MutexGuard<'_, VecDeque<ReadContribution>> {
-        lock(&self.loaded)
+    fn listed(&self) -> MutexGuard<'_, VecDeque<Arc<Listed>>> {
+        lock(&self.listed)
     }
 
     /// A disk that gives nothing while the guard lives.
@@ -201,11 +189,12 @@ impl Shelf {
         self.hanging.lock().unwrap()
     }
 
-    /// What is in memory: of how many contributions, and of the newest how many blocks.
+    /// Of how many contributions is known where their blocks lie, and of the newest, of how many blocks.
     #[cfg(test)]
-    pub(super) fn in_memory(&self) -> (usize, Option<(Name, usize)>) {
-        let loaded = self.loaded();
-        let newest = loaded.back().map(|(name, of)| (*name, of.0.get().map_or(0, BTreeMap::len)));
-        (loaded.len(), newest)
+    pub(super) fn looked_at(&self) -> (usize, Option<(Name, usize)>) {
+        let listed = self.listed();
+        let blocks = |of: &Listed| of.places.get().map_or(0, BTreeMap::len);
+        let newest = listed.back().map(|newest| (newest.name, blocks(newest)));
+        (listed.len(), newest)
     }
 }

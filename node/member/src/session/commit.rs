@@ -250,8 +250,8 @@ impl Committing {
         tokio::task::spawn_blocking(move || {
             let layout = ledger.layout();
             let blocks = layout.path_blocks(contribution.commit.row());
-            let blocks: Vec<_> = blocks.filter_map(|block| contribution.block(layout, block)).collect();
-            if let Err(error) = shared.intake.shelf().save(round, &shared.identity.id(), OWN_PART, &blocks) {
+            let blocks = blocks.filter_map(|block| contribution.block(layout, block));
+            if let Err(error) = shared.intake.shelf().save(round, &shared.identity.id(), OWN_PART, blocks) {
                 // One failure that was told before is enough.
                 drop(failed.try_send(error));
             }
