@@ -12,6 +12,7 @@ use muster_host::{CONNECTIONS, PAGE};
 use muster_organise::invite::{InviteOptions, invite};
 use muster_organise::{ADDRESSES, read_identity};
 use muster_replica::exit::{Exit, Failure, Outcome};
+use muster_show::Surroundings;
 
 use super::children::Child;
 use super::interrupt::{Interrupt, PAUSE};
@@ -272,7 +273,23 @@ impl Player {
     }
 }
 
+/// What a board says of a rehearsal.
+pub(super) fn surroundings(rehearsal: &Rehearsal) -> Surroundings {
+    let cheats = characters(rehearsal).filter(|(_, character)| !character.honest());
+    Surroundings {
+        doing: if rehearsal.drill { "drill" } else { "demo" },
+        keys: "q or Ctrl-C: stop",
+        attackers: cheats.map(|(name, _)| name).collect(),
+        ..Surroundings::default()
+    }
+}
+
 fn players(rehearsal: &Rehearsal, workspace: &Workspace) -> Vec<Player> {
+    let player = |(name, character)| Player { home: workspace.path("members").join(&name), name, character };
+    characters(rehearsal).map(player).collect()
+}
+
+fn characters(rehearsal: &Rehearsal) -> impl Iterator<Item = (String, Character)> {
     let nodes = (1..=rehearsal.honest).map(|number| (format!("node-{number}"), Character::Node));
     let attackers = rehearsal.attackers.iter().enumerate().map(|(index, attack)| {
         let before = rehearsal.attackers.iter().take(index).filter(|before| *before == attack).count();
@@ -284,9 +301,7 @@ fn players(rehearsal: &Rehearsal, workspace: &Workspace) -> Vec<Player> {
         let before = rehearsal.liars.iter().take(index).filter(|before| *before == lie).count();
         (numbered(lie.name(), before), Character::Liar(*lie))
     });
-    let all = nodes.chain(attackers).chain(verifiers).chain(liars);
-    all.map(|(name, character)| Player { home: workspace.path("members").join(&name), name, character })
-        .collect()
+    nodes.chain(attackers).chain(verifiers).chain(liars)
 }
 
 /// A name, with a number unless it is the first of its kind.

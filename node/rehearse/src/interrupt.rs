@@ -24,6 +24,7 @@ impl Interrupt {
                 asked_to_end().await;
                 shared.store(true, Ordering::Relaxed);
                 asked_to_end().await;
+                muster_show::board::give_back();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             });
         });

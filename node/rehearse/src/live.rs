@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cast::Player;
 
+/// Lines that tell of rounds, about.
+const LINES: u64 = 8;
+
 /// A finished round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RoundFact {
@@ -104,7 +107,10 @@ impl Live {
     fn take(&mut self, event: LogEvent, players: &[Player], progress: &ProgressDisplay) {
         match event {
             LogEvent::Round(event) => {
-                progress.round(u64::from(event.round) + 1, self.total, &self.words(&event));
+                let done = u64::from(event.round) + 1;
+                if self.drawn || told(done, self.total) {
+                    progress.round(done, self.total, &self.words(&event));
+                }
                 let RoundEvent { round, loss, seconds, bytes, .. } = *event;
                 self.rounds.push(RoundFact { round, loss, seconds, bytes });
             }
@@ -148,6 +154,11 @@ impl Live {
     }
 }
 
+/// Whether a line is worth it, where each stays: of a few rounds, the first and the last among them.
+pub(super) fn told(done: u64, total: u64) -> bool {
+    done <= 1 || done == total || done.is_multiple_of(total.div_ceil(LINES).max(1))
+}
+
 /// Names by id.
 pub(super) fn names(players: &[Player]) -> BTreeMap<String, String> {
     let named =
@@ -162,6 +173,14 @@ mod tests {
     use muster_core::ids::Digest;
 
     use super::*;
+
+    #[test]
+    fn few_rounds_are_told_of() {
+        let rounds = |total| (1..=total).filter(|done| told(*done, total)).collect::<Vec<_>>();
+        assert_eq!(rounds(200), [1, 25, 50, 75, 100, 125, 150, 175, 200]);
+        assert_eq!(rounds(14), [1, 2, 4, 6, 8, 10, 12, 14]);
+        assert_eq!(rounds(3), [1, 2, 3]);
+    }
 
     #[test]
     fn lines_are_read_as_they_are_written() {

@@ -1,24 +1,29 @@
 //! The outcome of a rehearsal as a page: `report.html`.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_replica::archive::Archive;
 use muster_replica::exit::{Failure, Outcome};
+use muster_show::still;
 use muster_view::document::{Cell, Column, Document, Table};
 use muster_view::plot::{Kind, Mark, MarkKind, Plot, Series, shown};
 use muster_view::report::Report;
 use muster_view::site::charts::{CHARTS, chart};
 use muster_view::{Source, View};
 
+use super::cast::surroundings;
 use super::facts::{AttackFact, Facts, MemberFact};
+use super::rehearsal::Rehearsal;
 use super::{account, caught};
 
-/// Writes the page into the rehearsal's folder, beside `report.json`.
+/// Writes the page into the rehearsal's folder, beside `report.json`, and a picture of the board.
 ///
 /// # Errors
 /// [`Failure`] naming the file.
-pub(super) fn write(facts: &Facts, archive: &Archive, folder: &Path, drill: bool) -> Outcome<()> {
+pub(super) fn write(facts: &Facts, archive: &Archive, folder: &Path, rehearsal: &Rehearsal) -> Outcome<()> {
     let source = Source::Whole(archive.records.clone());
     let view = View::start(archive.manifest.clone(), source, Some(archive.folder.clone()), None);
     view.compare(Arc::clone(&archive.dataset));
@@ -32,9 +37,13 @@ pub(super) fn write(facts: &Facts, archive: &Archive, folder: &Path, drill: bool
             .chain([("detections".to_owned(), detections(facts))])
             .collect()
     };
-    let (of, document) = (archive.manifest.name.to_string(), document(facts, drill));
+    let (of, document) = (archive.manifest.name.to_string(), document(facts, rehearsal.drill));
     let report = Report { of, document, before: 1, plots };
-    report.write(folder).map_err(|error| Failure::environment(error.to_string()))
+    report.write(folder).map_err(|error| Failure::environment(error.to_string()))?;
+    let picture = still(&view, &surroundings(rehearsal), Duration::from_secs_f64(facts.run_seconds));
+    let path = folder.join("board.svg");
+    fs::write(&path, picture)
+        .map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", path.display())))
 }
 
 /// A chart with what only the rehearsal knows: when the attackers began, and the losses that it measured itself.

@@ -1,21 +1,28 @@
 //! A rehearsal from its first byte to its account.
 
 use std::fs;
+use std::io::{IsTerminal, stdout};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use muster_core::manifest::Profile;
+use muster_host::PAGE;
 use muster_organise::create::{CreateOptions, create};
+use muster_organise::invite::read_manifest;
 use muster_organise::pack;
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, ReplayError, Replayed};
 use muster_replica::exit::{Exit, Failure, Outcome};
+use muster_show::Surroundings;
+use muster_show::board::{self, Board};
 use muster_show::progress::ProgressDisplay;
+use muster_view::{Source, View};
 
-use super::cast::Cast;
+use super::cast::{Cast, surroundings};
 use super::facts::{Facts, Observed, UNREPLAYED};
 use super::interrupt::{Interrupt, PAUSE};
-use super::live::Live;
+use super::live::{Live, told};
 use super::rehearsal::Rehearsal;
 use super::sample::sample;
 use super::workspace::Workspace;
@@ -25,6 +32,24 @@ use super::{account, caught, corpus, page};
 const STALLED: Duration = Duration::from_secs(240);
 /// How long the steward's last report may come after the first member has ended.
 const LAST_REPORT: Duration = Duration::from_secs(5);
+
+/// How a rehearsal is shown while it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Show {
+    /// On the whole terminal.
+    Board,
+    /// As a bar.
+    Bars,
+    /// In a few lines.
+    Lines,
+}
+
+impl Show {
+    /// Without the whole terminal.
+    fn of(drawn: bool) -> Self {
+        if drawn { Self::Bars } else { Self::Lines }
+    }
+}
 
 /// A rehearsal that has ended.
 struct Played {
@@ -38,7 +63,8 @@ struct Played {
 /// [`Failure`], negative when the run did not end as it should.
 pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
     let interrupt = Interrupt::listen()?;
-    in_workspace(rehearsal, &interrupt, drawn, |workspace, played| tell(rehearsal, workspace, &played, say))?;
+    let show = if drawn && board::fits() { Show::Board } else { Show::of(drawn) };
+    in_workspace(rehearsal, &interrupt, show, |workspace, played| tell(rehearsal, workspace, &played, say))?;
     Ok(Exit::Good)
 }
 
@@ -48,7 +74,7 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
 /// [`Failure`] when there is nothing to tell.
 pub(super) fn play(rehearsal: &Rehearsal, interrupt: &Interrupt, drawn: bool) -> Outcome<Facts> {
     interrupt.check()?;
-    in_workspace(rehearsal, interrupt, drawn, |_, played| Ok(played.facts))
+    in_workspace(rehearsal, interrupt, Show::of(drawn), |_, played| Ok(played.facts))
 }
 
 /// Whether a rehearsal can begin: makes its run, in a folder that is gone afterwards.
@@ -63,12 +89,12 @@ pub(super) fn check(rehearsal: &Rehearsal) -> Outcome<()> {
 fn in_workspace<T>(
     rehearsal: &Rehearsal,
     interrupt: &Interrupt,
-    drawn: bool,
+    show: Show,
     then: impl FnOnce(&Workspace, Played) -> Outcome<T>,
 ) -> Outcome<T> {
     let began = Instant::now();
     let mut workspace = Workspace::make(rehearsal.out.as_deref())?;
-    let outcome = rehearse(rehearsal, &workspace, interrupt, began, drawn);
+    let outcome = rehearse(rehearsal, &workspace, interrupt, began, show);
     outcome.and_then(|played| then(&workspace, played)).map_err(|mut failure| {
         // Whoever interrupts it does not want the folder; whoever sees it fail needs the logs.
         if failure.exit != Exit::Interrupted && workspace.path("logs").exists() {
@@ -84,10 +110,10 @@ fn rehearse(
     workspace: &Workspace,
     interrupt: &Interrupt,
     began: Instant,
-    drawn: bool,
+    show: Show,
 ) -> Outcome<Played> {
-    let progress = ProgressDisplay::new(drawn);
-    if drawn {
+    let progress = ProgressDisplay::new(show == Show::Bars);
+    if show == Show::Bars {
         progress.round(0, u64::from(rehearsal.rounds), "setting up");
     }
     progress.line("packing the text");
@@ -97,23 +123,39 @@ fn rehearse(
         "a steward and {} members are started, each a process of its own",
         cast.players.len()
     ));
+    let mut seen = surroundings(rehearsal);
     if rehearsal.web.is_some() {
-        progress.line(&cast.page(interrupt)?);
+        let said = cast.page(interrupt)?;
+        progress.line(&said);
+        seen.page = said.strip_prefix(PAGE).map(|url| url.trim().to_owned());
     }
-    let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
+    let _board = match show {
+        Show::Board => Some(open_board(workspace, seen)?),
+        Show::Bars | Show::Lines => None,
+    };
+    let live = watch(&mut cast, workspace, interrupt, show, &progress)?;
     // Before the replay: every process has written what it has to say by then.
     cast.dismiss(interrupt)?;
     let ran = began.elapsed();
     progress.line("replaying the archive");
     let archive = Archive::open(&workspace.path("run")).map_err(opened)?;
-    let replayed = replay(&archive, &progress, interrupt)?;
+    let replayed = replay(&archive, show, &progress, interrupt)?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
     let observed = Observed { live, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
     let facts = Facts::gather(&archive, replayed, observed, rehearsal)?;
     facts.save(&workspace.path("report.json"))?;
-    page::write(&facts, &archive, workspace.folder(), rehearsal.drill)?;
+    page::write(&facts, &archive, workspace.folder(), rehearsal)?;
     Ok(Played { facts, archive })
+}
+
+/// The run on the whole terminal, until this is dropped. Whatever is said meanwhile is seen below it.
+fn open_board(workspace: &Workspace, seen: Surroundings) -> Outcome<Board> {
+    let folder = workspace.path("run");
+    let manifest = Arc::new(read_manifest(&folder)?);
+    let view = View::start(manifest, Source::Other(folder.clone()), Some(folder), None);
+    let board = Board::open(view, seen);
+    board.map_err(|error| Failure::environment(format!("the terminal refuses the board: {error}")))
 }
 
 /// Says how it went.
@@ -127,13 +169,23 @@ fn tell(
     if rehearsal.drill {
         say(&caught::table(facts));
         caught::check(facts)?;
-        say(&caught::conclusion(facts));
+        say(&verdict(&caught::conclusion(facts)));
         return Ok(());
     }
     say(&sample(rehearsal, &workspace.path("run"), archive)?);
     account::check(facts, rehearsal.learning)?;
-    say(&account::conclusion(facts));
+    say(&verdict(&account::conclusion(facts)));
     Ok(())
+}
+
+/// The last sentence, which a terminal shows in green.
+fn verdict(sentence: &str) -> String {
+    let words = sentence.trim();
+    if stdout().is_terminal() && board::wants_colour() {
+        format!("\n\u{1b}[1;32m{words}\u{1b}[0m\n")
+    } else {
+        format!("\n{words}\n")
+    }
 }
 
 /// Packs the text and creates the run, which must be one that the attacks can be played in.
@@ -169,10 +221,10 @@ fn watch(
     cast: &mut Cast,
     workspace: &Workspace,
     interrupt: &Interrupt,
-    drawn: bool,
+    show: Show,
     progress: &ProgressDisplay,
 ) -> Outcome<Live> {
-    let mut live = Live::new(&workspace.path("run"), drawn);
+    let mut live = Live::new(&workspace.path("run"), show == Show::Bars);
     let (mut heard, mut ended) = (Instant::now(), None);
     while !live.closed {
         interrupt.check()?;
@@ -197,6 +249,7 @@ fn watch(
 /// Replays the archive, or says what a replay stops at: in a drill, an attack may have escaped.
 fn replay(
     archive: &Archive,
+    show: Show,
     progress: &ProgressDisplay,
     interrupt: &Interrupt,
 ) -> Outcome<Result<Replayed, String>> {
@@ -209,7 +262,7 @@ fn replay(
     let rounds = u64::from(manifest.training.rounds);
     let replayed = archive.replay(replica, &mut |round| {
         let done = u64::from(round.0) + 1;
-        if done == rounds || done.is_multiple_of(10) {
+        if show == Show::Bars || told(done, rounds) {
             progress.round(done, rounds, "replayed");
         }
     });

@@ -65,7 +65,7 @@ impl Board {
     ///
     /// # Errors
     /// What the terminal says.
-    pub(super) fn open(view: Arc<View>, seen: Surroundings) -> io::Result<Self> {
+    pub fn open(view: Arc<View>, seen: Surroundings) -> io::Result<Self> {
         let screen = Terminal::new(CrosstermBackend::new(stderr()))?;
         enable_raw_mode()?;
         lines::keep();
@@ -75,7 +75,9 @@ impl Board {
         // Not every terminal has an empty one.
         execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         tell_of_panics();
-        tokio::spawn(terminated());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(terminated());
+        }
         let stopping = Arc::new(AtomicBool::new(false));
         let shared = stopping.clone();
         thread::Builder::new().name("board".into()).spawn(move || draw(&view, &seen, &shared))?;

@@ -4,6 +4,7 @@ pub mod board;
 pub mod lines;
 mod picture;
 pub mod progress;
+mod still;
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use muster_view::View;
 use muster_view::serve::{Pages, serve};
 
 use self::board::Board;
-use self::picture::Surroundings;
+pub use self::picture::Surroundings;
+pub use self::still::still;
 
 /// How to show a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +64,9 @@ impl Shown {
     /// In words: the terminal refuses.
     pub fn open_board(&mut self, doing: &'static str, addresses: Vec<String>) -> Result<(), String> {
         let page = self.page().map(str::to_owned);
-        let board = Board::open(self.view.clone(), Surroundings { doing, addresses, page });
+        let keys = "q or Ctrl-C: finish the round and stop";
+        let seen = Surroundings { doing, addresses, page, keys, attackers: Vec::new() };
+        let board = Board::open(self.view.clone(), seen);
         self._board = Some(
             board.map_err(|error| format!("the terminal refuses the board: {error}; leave --board out"))?,
         );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_view::View;
 use muster_view::plot::shown;
-use muster_view::story::{MemberLine, Story};
+use muster_view::story::{BanLine, MemberLine, Story};
 use muster_view::words::counted;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -18,6 +18,8 @@ use ratatui::widgets::{
 
 use super::lines;
 
+/// Bans that are listed, the newest ones.
+const BANS: usize = 4;
 /// Columns from which two things stand beside each other, and lines from which the loss has a chart.
 const WIDE: u16 = 92;
 const HIGH: u16 = 22;
@@ -31,6 +33,10 @@ pub struct Surroundings {
     pub addresses: Vec<String>,
     /// Where a browser sees the run.
     pub page: Option<String>,
+    /// What keys do.
+    pub keys: &'static str,
+    /// Names of members that are known to cheat: in a rehearsal.
+    pub attackers: Vec<String>,
 }
 
 /// A run as it is drawn once.
@@ -51,7 +57,11 @@ impl Picture<'_> {
     /// Draws it.
     pub(super) fn draw(&self, frame: &mut Frame<'_>, story: &Story) {
         let area = frame.area();
-        let log = if area.height < HIGH { 4 } else { area.height / 4 };
+        let log = match area.height {
+            _ if lines::newest(1).is_empty() => 0,
+            height if height < HIGH => 4,
+            height => height / 4,
+        };
         let [title, gauge, waits, body, said, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
@@ -67,24 +77,7 @@ impl Picture<'_> {
             Paragraph::new(story.alarm().unwrap_or_else(|| story.waits.clone())).wrap(Wrap { trim: true }),
             waits,
         );
-        let facts = self.facts(story);
-        let rows = facts.len() as u16;
-        if body.width >= WIDE {
-            let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            let [top, below] =
-                Layout::vertical([Constraint::Length(rows + 1), Constraint::Fill(1)]).areas(left);
-            frame.render_widget(Paragraph::new(facts), top);
-            self.loss(frame, story, below);
-            self.members(frame, story, right);
-        } else {
-            let chart = if area.height >= HIGH { body.height.saturating_sub(rows + 1) / 2 } else { 0 };
-            let [top, middle, below] =
-                Layout::vertical([Constraint::Length(rows), Constraint::Length(chart), Constraint::Fill(1)])
-                    .areas(body);
-            frame.render_widget(Paragraph::new(facts), top);
-            self.loss(frame, story, middle);
-            self.members(frame, story, below);
-        }
+        self.body(frame, story, body, area.height >= HIGH);
         let room = usize::from(said.height.saturating_sub(1));
         let lines: Vec<Line<'_>> =
             lines::newest(room).iter().map(|line| Line::from(brief(line).into_owned())).collect();
@@ -92,9 +85,44 @@ impl Picture<'_> {
         let keys_say = if self.stopping {
             "stopping when the round is over · q or Ctrl-C again: now"
         } else {
-            "q or Ctrl-C: finish the round and stop"
+            self.seen.keys
         };
         frame.render_widget(Paragraph::new(keys_say).style(self.faint()), keys);
+    }
+
+    /// What is between the head and the log; the loss has a chart on a `high` terminal.
+    fn body(&self, frame: &mut Frame<'_>, story: &Story, body: Rect, high: bool) {
+        let facts = self.facts(story);
+        let rows = facts.len() as u16;
+        let bans = match story.bans.len() {
+            0 => 0,
+            count => count.min(BANS) as u16 + 1,
+        };
+        if body.width >= WIDE {
+            let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(3);
+            let [left, right] = halves.areas(body);
+            let [top, below] =
+                Layout::vertical([Constraint::Length(rows + 1), Constraint::Fill(1)]).areas(left);
+            let [members, banned] =
+                Layout::vertical([Constraint::Fill(1), Constraint::Length(bans)]).areas(right);
+            frame.render_widget(Paragraph::new(facts), top);
+            self.loss(frame, story, below);
+            self.members(frame, story, members);
+            self.bans(frame, story, banned);
+        } else {
+            let chart = if high { body.height.saturating_sub(rows + bans + 1) / 2 } else { 0 };
+            let [top, banned, middle, below] = Layout::vertical([
+                Constraint::Length(rows),
+                Constraint::Length(bans),
+                Constraint::Length(chart),
+                Constraint::Fill(1),
+            ])
+            .areas(body);
+            frame.render_widget(Paragraph::new(facts), top);
+            self.bans(frame, story, banned);
+            self.loss(frame, story, middle);
+            self.members(frame, story, below);
+        }
     }
 
     fn title(&self, story: &Story) -> Paragraph<'_> {
@@ -162,19 +190,7 @@ impl Picture<'_> {
         let [passed, guilty, silent] = story.audits.counts();
         let audits = format!("{passed} passed, {guilty} found something, {silent} unanswered");
         lines.push(fact("audits", audits));
-        let bans = match story.bans.last() {
-            None => "none".to_owned(),
-            Some(last) => {
-                let who: String = last.member.chars().take(8).collect();
-                format!(
-                    "{}; the last: {who} for a {} in round {}",
-                    story.bans.len(),
-                    last.finding,
-                    last.round
-                )
-            }
-        };
-        lines.push(fact("bans", bans));
+        lines.push(fact("bans", story.bans.len().to_string()));
         if !self.seen.addresses.is_empty() {
             lines.push(fact("dial", self.seen.addresses.join(", ")));
         }
@@ -216,6 +232,21 @@ impl Picture<'_> {
         frame.render_widget(chart, area);
     }
 
+    /// Who is out, and what for: the newest first.
+    fn bans(&self, frame: &mut Frame<'_>, story: &Story, area: Rect) {
+        let style = if self.colour { Style::new().fg(Color::Red) } else { Style::new() };
+        let called =
+            |id: &str| story.member(id).map_or(id.get(..8).unwrap_or(id), MemberLine::called).to_owned();
+        let line = |ban: &BanLine| {
+            let BanLine { effective, finding, round, .. } = ban;
+            let who = Span::styled(called(&ban.member), style.add_modifier(Modifier::BOLD));
+            let what = format!(" out from round {effective}: {finding} in round {round}");
+            Line::from(vec![who, Span::styled(what, style)])
+        };
+        let lines: Vec<Line<'_>> = story.bans.iter().rev().take(BANS).map(line).collect();
+        frame.render_widget(Paragraph::new(lines).block(self.block("Banned")), area);
+    }
+
     fn members(&self, frame: &mut Frame<'_>, story: &Story, area: Rect) {
         let me = self.view.me.map(|me| format!("{me:#}"));
         let mut members: Vec<&MemberLine> = story.members.iter().collect();
@@ -227,17 +258,23 @@ impl Picture<'_> {
             _ => "Members".to_owned(),
         };
         let row = |member: &&MemberLine| {
-            let standing = if member.role == "node" { member.standing } else { member.role };
+            let attacks = member.standing != "banned" && self.seen.attackers.contains(&member.name);
+            let standing = match member.role {
+                "node" if attacks => "attacker",
+                "node" => member.standing,
+                role => role,
+            };
             let share =
                 member.share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
             let style = match member.standing {
                 "banned" if self.colour => Style::new().fg(Color::Red),
+                _ if attacks && self.colour => Style::new().fg(Color::Yellow),
                 _ if own(member) => Style::new().add_modifier(Modifier::BOLD),
                 _ => Style::new(),
             };
             let number = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
             Row::new([
-                Cell::from(member.label()),
+                Cell::from(label(member)),
                 Cell::from(standing),
                 number(member.leaves.to_string()),
                 number(member.verified.to_string()),
@@ -267,6 +304,14 @@ impl Picture<'_> {
 
     fn faint(&self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
+    }
+}
+
+/// A member's name beside the beginning of its key, as far as there is room.
+fn label(member: &MemberLine) -> String {
+    match &*member.name {
+        "" => member.short.clone(),
+        name => format!("{name} · {}", member.short.get(..8).unwrap_or_default()),
     }
 }
 
@@ -324,7 +369,12 @@ mod tests {
         let member = |number: usize| MemberLine {
             id: format!("{number:064x}"),
             short: format!("{number:016x}"),
-            name: if number == 39 { "Ada".into() } else { String::new() },
+            name: match number {
+                2 => "Mallory".into(),
+                38 => "Eve".into(),
+                39 => "Ada".into(),
+                _ => String::new(),
+            },
             role: if number == 0 { "verifier" } else { "node" },
             admitted: number as u64,
             standing: if number == 2 { "banned" } else { "active" },
@@ -333,6 +383,15 @@ mod tests {
             ..MemberLine::default()
         };
         story.enlist((0..40).map(member).collect());
+        story.bans.push(BanLine {
+            height: 9,
+            member: format!("{:064x}", 2),
+            round: 7,
+            effective: 9,
+            finding: "sum mismatch",
+            evidence: String::new(),
+            accuser: format!("{:064x}", 39),
+        });
         story
     }
 
@@ -345,6 +404,8 @@ mod tests {
             doing: "hosting",
             addresses: vec!["192.0.2.1:7777".into()],
             page: Some("http://x/".into()),
+            keys: "q or Ctrl-C: stop",
+            attackers: vec!["Eve".into()],
         };
         let picture =
             Picture { view: &view, seen: &seen, colour, stopping: false, elapsed: Duration::from_secs(75) };
@@ -372,7 +433,10 @@ mod tests {
             "http://x/",
             "Loss, nats a token",
             "Members",
-            "Ada · 0000000000000027",
+            "Ada · 00000000",
+            "Eve · 00000000",
+            "attacker",
+            "Mallory out from round 9: sum mismatch in round 7",
             "390",
             "q or Ctrl-C",
         ] {

@@ -296,7 +296,7 @@
       }
       const across = ticks(...this.range, Math.max(2, Math.floor(this.width / 90)));
       for (const at of across) {
-        if (this.shares && !Number.isInteger(+at.toFixed(6))) continue;
+        if ((this.shares || plot.kind === "points") && !Number.isInteger(+at.toFixed(6))) continue;
         const x = this.x(at);
         element("line", svg, { class: "grid", x1: x, x2: x, y1: area.top, y2: area.bottom + 4 });
         element("text", svg, { x: Math.min(x, area.right - 8), y: area.bottom + 20, "text-anchor": "middle" }, shown(at));
