@@ -18,7 +18,7 @@ use crate::attack::Attack;
 /// Options of a demo.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RehearsalOptions {
-    /// Keep everything in this new folder: text, run, members, logs, report.json and report.html.
+    /// Keep everything in this new folder: text, run, members, logs, report.json, report.html and board.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Train on these UTF-8 files, or folders of them, instead of Rust sources; the tail is held out.

@@ -345,7 +345,7 @@ pub(super) struct ViewArguments {
     /// Where to serve the pages; without HOST, only this machine sees them.
     #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address, default_value = "8080")]
     pub(super) web: String,
-    /// Instead, write the pages into this new folder, to be published by any web server.
+    /// Instead, write the pages into this new folder for any web server, without a page for each record.
     #[arg(long, value_name = "DIR")]
     pub(super) export: Option<PathBuf>,
 }
