@@ -180,10 +180,9 @@ impl Engine {
             }
             return f64::NAN;
         }
-        self.pack(plan, parameters, true);
-        let is_packed = plan.packed_bytes() <= self.packed_bytes;
+        let crew = Crew::of(plan, batch.windows.len(), self.workers.len());
+        let is_packed = self.pack(plan, crew, parameters, true);
         let Self { kernels, workers, forward, backward, panels, gradient, embedded, pieces, .. } = self;
-        let crew = Crew::of(plan, batch.windows.len(), workers.len());
         embedded.resize_with(crew.tasks, Embedded::default);
         let predicted = batch.windows.len() * plan.predicted;
         let passes = Passes {
@@ -233,10 +232,9 @@ impl Engine {
         let plan = self.plan(model);
         check(&plan, batch.windows);
         // Nothing goes back: neither the other packing nor more than one layer's activations are wanted.
-        self.pack(&plan, parameters, false);
-        let is_packed = plan.packed_bytes() <= self.packed_bytes;
+        let crew = Crew::of(&plan, batch.windows.len(), self.workers.len());
+        let is_packed = self.pack(&plan, crew, parameters, false);
         let Self { kernels, workers, forward, backward, panels, .. } = self;
-        let crew = Crew::of(&plan, batch.windows.len(), workers.len());
         let passes = Passes {
             kernels: *kernels,
             plan: &plan,
@@ -302,13 +300,15 @@ impl Engine {
         logits
     }
 
-    /// Packs every matrix that is kept packed.
-    fn pack(&mut self, plan: &NetworkPlan, parameters: &[f32], backward: bool) {
-        if plan.packed_bytes() <= self.packed_bytes {
+    /// Packs every matrix, if they are kept packed; whether they are.
+    fn pack(&mut self, plan: &NetworkPlan, crew: Crew, parameters: &[f32], backward: bool) -> bool {
+        let is_packed = crew.reuses() && plan.packed_bytes() <= self.packed_bytes;
+        if is_packed {
             self.keep_packed(plan, parameters, backward);
         } else {
             (self.forward, self.backward) = Default::default();
         }
+        is_packed
     }
 
     /// Packs every matrix for the forward pass, and for the backward pass if wanted.
@@ -384,5 +384,11 @@ impl Crew {
         let tasks = windows.div_ceil(joined);
         let busy = threads.min(tasks).max(1);
         Self { joined, tasks, busy, helpers: threads / busy }
+    }
+
+    /// Whether packed matrices are worth their memory: one window reads each of them once for each direction. Several threads
+    /// pack them together, and one window's products by itself.
+    fn reuses(&self) -> bool {
+        self.tasks > 1 || self.helpers > 1
     }
 }

@@ -30,8 +30,8 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         Family::Mixture(mixture) => sizes.decoder(&mixture.decoder, layers, sizes.mixture(mixture)),
     };
     let gradient = if tasks > 1 { parameters } else { sizes.late() + sizes.pieces() };
-    let packed =
-        if 8 * matrices <= PACKED_BYTES.into() { 2 * matrices } else { busy * sizes.packed_at_once() };
+    let is_packed = (tasks > 1 || threads > 1) && 8 * matrices <= PACKED_BYTES.into();
+    let packed = if is_packed { 2 * matrices } else { busy * sizes.packed_at_once() };
     // The gradient; matrices packed for both directions; windows; what the embedding waits for; strips.
     let values = gradient
         + packed

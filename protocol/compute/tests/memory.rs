@@ -56,7 +56,9 @@ fn buffers_are_foretold() {
     let large = || model([3_000, 768, 6, 6, 2, 2_048, 128], true);
     let large = [3, 1].map(|windows| share(large(), false, 1, windows));
     let small = cases.map(|(model, recompute, threads)| share(model, recompute, threads, 3));
-    let shares = [&small[..], &large].concat();
+    // As they are where one thread takes one window.
+    let once = share(model([6_000, 192, 4, 6, 2, 512, 384], true), false, 1, 1);
+    let shares = [&small[..], &large, &[once]].concat();
     assert!(shares.iter().all(|share| (0.95..1.05).contains(share)), "{shares:?}");
 }
 

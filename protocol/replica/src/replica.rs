@@ -72,8 +72,10 @@ impl Replica {
         path: Option<Path>,
     ) -> Result<Self, Misuse> {
         let mut arithmetic = Exact::new(threads, path)?;
+        // One leaf is worth no packed matrices: they would take more than the state does.
+        arithmetic.pack_up_to(0);
         let state = initial(&manifest, &dataset, &mut arithmetic)?;
-        // Its buffers are as large as the model three times, and steps need none of them.
+        // Its gradient is as large as the model, and steps need none.
         let arithmetic = Exact::new(threads, path)?;
         Ok(Self::assemble(manifest, dataset, arithmetic, HeldState::whole(state), Round(0)))
     }
@@ -414,8 +416,10 @@ pub fn measure_held_out(replica: &Mutex<Replica>) -> Option<(Round, f64)> {
         if replica.manifest.model.parameters() > MEASURED {
             return None;
         }
-        let path = replica.arithmetic.path();
-        (replica.round(), replica.manifest.clone(), replica.dataset.clone(), replica.held.clone(), path)
+        let (path, mut held) = (replica.arithmetic.path(), replica.held.clone());
+        // The replica alone has its moments: a step that comes meanwhile would have to copy them.
+        (held.state.first, held.state.second) = Default::default();
+        (replica.round(), replica.manifest.clone(), replica.dataset.clone(), held, path)
     };
     let mut arithmetic = Exact::new(1, Some(path)).ok()?;
     Some((round, mean_held_out_loss(&mut arithmetic, &manifest, &dataset, &held)?))
