@@ -12,7 +12,7 @@ use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::Manifest;
 use muster_core::regime::Regime;
 
-use crate::results::{ROUNDS, ROUNDS_BEFORE_DISK};
+use crate::results::{FEWEST_ROUNDS, rounds_held};
 
 /// Bytes of earlier states in memory: where all of them take more, they are on the disk.
 pub const PAST_BYTES: u64 = 64 << 20;
@@ -71,12 +71,12 @@ pub fn largest(parts: &[(u64, &'static str)], whole: u64) -> String {
 /// results, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let all = manifest.model.all_parameters();
-    holding(manifest, threads, all, packed(all, rounds(manifest, ROUNDS)))
+    holding(manifest, threads, all, packed(all, rounds(manifest, rounds_held(all))))
 }
 
 /// What a steward takes: of several rows one is in memory, and of results those of two rounds.
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
-    paging(manifest, threads, ROUNDS_BEFORE_DISK)
+    paging(manifest, threads, FEWEST_ROUNDS)
 }
 
 /// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait.
@@ -134,7 +134,7 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let kept = if manifest.profile.has_one_table() { kept.min(1) } else { kept };
     // A node holds the trunk and one row.
     let path = manifest.model.parameters();
-    let results = packed(path, rounds(manifest, ROUNDS));
+    let results = packed(path, rounds(manifest, rounds_held(path)));
     let need = holding(manifest, machine.threads, path, results);
     let planes = Layout::of_run(manifest).planes() as u64;
     // Of local updates: the gradient of a step, the state after the steps, how far it has moved, and the integers of the last

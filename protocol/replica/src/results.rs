@@ -19,12 +19,19 @@ use crate::peers::{Contact, PeerError, Peers, bulk, contact};
 use crate::values::BlockValues;
 
 /// Rounds kept for members that are a little behind.
-pub(crate) const ROUNDS: usize = 6;
-/// Rounds in memory where the earlier ones are on the disk.
-pub(crate) const ROUNDS_BEFORE_DISK: usize = 2;
+const ROUNDS: usize = 6;
+/// Rounds in memory where the earlier ones are on the disk, or take too much: the one under way, and the one before.
+pub(crate) const FEWEST_ROUNDS: usize = 2;
+/// Bytes that values of more rounds may take.
+const BYTES: u64 = 32 << 20;
 
 /// Results of a part that are kept beside each other: of two aggregators, in two attempts.
 const VERSIONS: usize = 4;
+
+/// Rounds of which values are held, where those of one take so many bytes.
+pub(crate) fn rounds_held(bytes: u64) -> usize {
+    usize::try_from(BYTES / bytes.max(1)).unwrap_or(ROUNDS).clamp(FEWEST_ROUNDS, ROUNDS)
+}
 
 /// Values by round and block, the newest last: a part that was reassigned has other ones, and whoever brings the first ones late
 /// takes nothing away from these.
@@ -85,7 +92,7 @@ impl Results {
     /// The same, of a home that keeps what was applied: in memory stay the round under way and the one before.
     #[must_use]
     pub fn with_disk(self, home: Home) -> Self {
-        Self { disk: Some(home), most: ROUNDS_BEFORE_DISK, ..self }
+        Self { disk: Some(home), most: FEWEST_ROUNDS, ..self }
     }
 
     /// Keeps these rounds however old they are, and no longer those that were needed before.
@@ -129,7 +136,9 @@ impl Results {
         }
         let needed = lock(&self.needed);
         let mut spare: Vec<Round> = rounds.keys().copied().filter(|round| !needed.contains(round)).collect();
-        spare.truncate(spare.len().saturating_sub(self.most));
+        // The largest tells how many there is room for: the newest is not there as a whole yet.
+        let largest = spare.iter().filter_map(|round| rounds.get(round)).map(bytes_of).max();
+        spare.truncate(spare.len().saturating_sub(self.most.min(rounds_held(largest.unwrap_or_default()))));
         spare.iter().for_each(|round| drop(rounds.remove(round)));
         drop(needed);
         drop(rounds);
@@ -242,6 +251,11 @@ impl Results {
     }
 }
 
+/// Bytes of a round's values.
+fn bytes_of(held: &BTreeMap<Block, Vec<Version>>) -> u64 {
+    held.values().flatten().map(|version| version.values.size() as u64).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use muster_core::manifest::{Decoder, Family, Model};
@@ -261,6 +275,25 @@ mod tests {
             initial_scale: real(0.1),
             family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
         }))
+    }
+
+    #[test]
+    fn fewer_rounds_are_kept_where_they_take_much() {
+        let layout = layout();
+        let results = Results::new(layout.clone());
+        let (block, digest) = (Block(1), Digest([1; 32]));
+        let length = layout.block(block).unwrap().range.len();
+        // Off the grid values stay as they are, however many: those of a large model.
+        let held = |count: usize, values: Vec<f32>| {
+            (0..count as u32)
+                .for_each(|round| results.put(Round(round), &[block], &digest, vec![values.clone()]));
+            results.lock().keys().map(|round| round.0).collect::<Vec<_>>()
+        };
+        assert_eq!(held(9, vec![1.0; length]), [3, 4, 5, 6, 7, 8]);
+        let large = vec![0.3; BYTES as usize / 4 / 3];
+        assert_eq!(held(12, large.clone()), [9, 10, 11]);
+        assert_eq!(held(13, [large.clone(), large].concat()), [11, 12]);
+        assert_eq!([0, 1, BYTES / 4, BYTES, u64::MAX].map(rounds_held), [6, 6, 4, 2, 2]);
     }
 
     #[test]

@@ -49,6 +49,14 @@ impl BlockValues {
         }
     }
 
+    /// Bytes of memory that they take.
+    pub(crate) fn size(&self) -> usize {
+        match &self.0 {
+            Form::Packed { bytes, .. } => bytes.len(),
+            Form::Raw(values) => size_of_val(&**values),
+        }
+    }
+
     /// The bytes as which they travel; none of values off the grid.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.0 {
