@@ -28,11 +28,20 @@ pub struct CreateOptions {
     /// What `muster-verifier calibrate` wrote; without it, arithmetic is what the settings say.
     pub calibration: Option<CalibrationFile>,
     /// A checkpoint to begin with; without it, parameters are drawn.
-    pub init: Option<PathBuf>,
+    pub init: Option<Init>,
     /// Where the organiser's key is kept, if not in the new folder; a new one where there is none.
     pub organiser_key: Option<PathBuf>,
     /// The new folder.
     pub out: PathBuf,
+}
+
+/// A checkpoint to begin with.
+#[derive(Clone, Debug)]
+pub struct Init {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Tokens of a window, if the settings do not say.
+    pub sequence: Option<u32>,
 }
 
 /// How far honest machines differ.
@@ -53,6 +62,8 @@ pub struct Created {
     pub manifest: Manifest,
     /// Whether the settings were written because there were none.
     pub wrote_config: bool,
+    /// Most tokens of a window that the checkpoint knows with which it begins, if there is one that says.
+    pub context: Option<u32>,
 }
 
 /// Creates a run's folder for this machine. It appears whole: keys, settings and text come first, the manifest last.
@@ -72,7 +83,9 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     vacant(&options.out)?;
     let mut data = described(&options.data)?;
     Dataset::open(&options.data, &data)?;
-    let given = options.init.as_deref().map(Given::open).transpose()?;
+    let open = |Init { folder, sequence }: &Init| Given::open(folder, *sequence);
+    let given = options.init.as_ref().map(open).transpose()?;
+    let context = given.as_ref().and_then(Given::context);
     let (mut text, wrote_config) = settings(&options.config, given.as_ref())?;
     let mut settings = Settings::parse(&options.config, &text)?;
     let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
@@ -98,7 +111,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     }
     // Wrong settings are named before anything is made.
     let draft = settings.manifest(&nobody(), data.clone()).map_err(in_file)?;
-    fits(&draft, available).map_err(in_file)?;
+    fits(&draft, given.is_some(), available).map_err(in_file)?;
     let parameters = given.zip(model).map(|(given, model)| given.parameters(&model)).transpose()?;
     if let Some(parameters) = &parameters {
         data.start = Start::Given(committed_parameters(parameters));
@@ -110,16 +123,21 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     let manifest = settings.manifest(&makers, data).map_err(in_file)?;
     // Last: a folder without it is no run, whatever a crash left of it.
     home.write_file(MANIFEST, &manifest.bytes())?;
-    Ok(Created { run: manifest.run(), manifest, wrote_config })
+    Ok(Created { run: manifest.run(), manifest, wrote_config, context })
 }
 
-/// Refuses a run in which a node on one thread needs more memory than is available.
-fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
+/// Refuses a run in which a node on one thread needs more memory than is available. Of a model that was given, only its windows
+/// can be made smaller.
+fn fits(manifest: &Manifest, given: bool, available: Option<u64>) -> Result<(), Misuse> {
+    let sequence = manifest.model.sequence;
+    let lower = if given {
+        format!("lower these settings (--sequence N: windows of fewer tokens than {sequence})")
+    } else {
+        "lower these settings".into()
+    };
     memory::within(memory::contributing(manifest, &Machine::new(1, None)), available).map_err(
         |Misuse(why)| {
-            Misuse(format!(
-                "{why}; lower these settings, or say --elsewhere if other machines host and compute it"
-            ))
+            Misuse(format!("{why}; {lower}, or say --elsewhere if other machines host and compute it"))
         },
     )
 }

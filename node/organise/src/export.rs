@@ -372,9 +372,9 @@ mod tests {
         assert!(!at("four").exists());
         refused(export_gguf(&checkpoint, &at("four")), "GGUF has no architecture for this model");
         // A new run begins with one of them.
-        refused(Given::open(&at("all")), "--init ");
+        refused(Given::open(&at("all"), None), "--init ");
         let manifest = &checkpoint.manifest;
-        let given = Given::open(&at("all/row-1")).unwrap().parameters(&manifest.model).unwrap();
+        let given = Given::open(&at("all/row-1"), None).unwrap().parameters(&manifest.model).unwrap();
         assert!(given == *checkpoint.path(Row(1)).unwrap());
     }
 

@@ -1,12 +1,14 @@
 //! `muster run new --init`: somebody's checkpoint becomes the parameters that a run begins with.
 //!
-//! A checkpoint is a folder with `config.json` and `model.safetensors` under Hugging Face's names: what `muster run
-//! export` writes, and what `transformers` saves of a `LlamaForCausalLM`, an `AlbertForMaskedLM` or a
-//! `Qwen2MoeForCausalLM` that a run can train. It comes from a stranger: every length is bounded before memory is taken for it, and what does not fit is
-//! refused by file, tensor and rule.
+//! A checkpoint is a folder with `config.json` and `model.safetensors`, or the files that `model.safetensors.index.json` names,
+//! under Hugging Face's names: what `muster run export` writes, and what `transformers` saves of a model that a run can train
+//! (`config/family.rs`). It comes from a stranger: every length is bounded before memory is taken for it, and what does not
+//! fit is refused by file, tensor and rule.
 
 mod config;
+mod file;
 mod known;
+mod shards;
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -17,16 +19,14 @@ use muster_core::manifest::{Data, Model, Tokeniser};
 use muster_core::{layout, limits};
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TOKENISER;
-use muster_store::regular;
 
 use self::config::ModelConfig;
-use super::hugging_face::{CONFIG, ROWS, WEIGHTS, row_folder};
+use self::file::bounded;
+use super::hugging_face::{CONFIG, ROWS, row_folder};
 use crate::config::Settings;
 
 /// Most bytes of a `config.json`.
 const CONFIG_BYTES: u64 = 1 << 20;
-/// Bytes of a `model.safetensors` beyond those of its values.
-const HEADER_BYTES: u64 = 16 << 20;
 
 /// A checkpoint of which the config was read.
 pub struct Given {
@@ -35,19 +35,26 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads a checkpoint's config.
+    /// Reads a checkpoint's config, for windows of `sequence` tokens; where nobody says how many, of all that the checkpoint
+    /// knows, up to [`config::WINDOW`].
     ///
     /// # Errors
-    /// [`Failure`] naming the file that is missing, or the entry that is missing or that no model here has.
-    pub fn open(folder: &Path) -> Outcome<Self> {
+    /// [`Failure`] naming the file that is missing, the entry that is missing or that no model here has, or the windows that
+    /// the checkpoint does not know.
+    pub fn open(folder: &Path, sequence: Option<u32>) -> Outcome<Self> {
         let path = folder.join(CONFIG);
         if !path.exists() && folder.join(ROWS).exists() {
             let what = "has a checkpoint for each row of experts; name one of them, as in";
             let row = folder.join(row_folder(Row(0)));
             return Err(Failure::usage(format!("{}: {what} --init {}", folder.display(), row.display())));
         }
-        let known = ModelConfig::read(&path, &bounded(&path, CONFIG_BYTES)?)?;
+        let known = ModelConfig::read(&path, &bounded(&path, CONFIG_BYTES)?, sequence)?;
         Ok(Self { folder: folder.to_owned(), known })
+    }
+
+    /// Most tokens of a window that the checkpoint knows, where its config says.
+    pub fn context(&self) -> Option<u32> {
+        self.known.context()
     }
 
     /// A commented file of settings for this checkpoint.
@@ -70,16 +77,7 @@ impl Given {
     /// [`Failure`] naming the file, and the tensor that is missing, not the model's, of another shape or type, or not
     /// finite.
     pub fn parameters(&self, model: &Model) -> Outcome<Vec<f32>> {
-        let path = self.folder.join(WEIGHTS);
-        // A checked model has no more than limits::PARAMETERS.
-        let bytes = model.parameters().saturating_mul(4);
-        if !path.exists() && self.folder.join(format!("{WEIGHTS}.index.json")).exists() {
-            let what = "is split into several files; save it as one (`max_shard_size` of `save_pretrained`)";
-            return Err(Failure::environment(format!("{}: {what}", path.display())));
-        }
-        // A file may hold each value twice: what is shared is saved under both names by some.
-        let file = bounded(&path, 2 * bytes + HEADER_BYTES)?;
-        weights::parameters(&path, &file, model, &layout::Layout::of(model))
+        weights::parameters(&self.folder, model, &layout::Layout::of(model))
     }
 
     /// Refuses a checkpoint that brings another tokeniser than the text's: its tokens would mean something else.
@@ -102,14 +100,6 @@ impl Given {
             path.display()
         )))
     }
-}
-
-/// A file of at most `most` bytes: its length is checked before memory is taken.
-fn bounded(path: &Path, most: u64) -> Outcome<Vec<u8>> {
-    regular::read(path, most).map_err(|error| {
-        let what = "a checkpoint has config.json and model.safetensors";
-        Failure::environment(format!("{}: cannot be read ({}); {what}", path.display(), error.cause()))
-    })
 }
 
 #[cfg(test)]

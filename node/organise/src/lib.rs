@@ -13,6 +13,7 @@ pub mod invite;
 pub mod look;
 pub mod members;
 pub mod pack;
+mod pointer;
 pub mod prospect;
 pub mod ranking;
 pub mod rates;

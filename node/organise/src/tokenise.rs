@@ -15,6 +15,7 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::{PostProcessorWrapper, Tokenizer};
 
 use self::demands::Demands;
+use crate::pointer::no_pointer;
 
 /// Tokens that end a document, the first that is there.
 pub(super) const ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"];
@@ -48,6 +49,7 @@ impl LoadedTokeniser {
         let another = "name the tokenizer.json of a model from Hugging Face";
         let file = regular::read(path, TOKENISER_BYTES.into())
             .map_err(|error| wrong(&format!("cannot be read ({})", error.cause()), another))?;
+        no_pointer(path, &file)?;
         let unfit = |error: String| wrong(&format!("is not a tokeniser ({error})"), another);
         // The file may be a stranger's: before the library reads it, and allocates what it says.
         let demands = Demands::of(&file).map_err(unfit)?;

@@ -19,7 +19,7 @@ use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
 use muster_organise::ask::Caller;
 use muster_organise::checkpoint::Checkpoint;
-use muster_organise::create::{CalibrationFile, CreateOptions, create_within, vacant};
+use muster_organise::create::{CalibrationFile, CreateOptions, Init, create_within, vacant};
 use muster_organise::export::{Exported, export};
 use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use muster_organise::gguf::export_gguf;
@@ -284,6 +284,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         calibration: _,
         beyond_calibration,
         init,
+        sequence,
         organiser_key,
         elsewhere,
         out,
@@ -293,7 +294,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         config: config.clone(),
         data: data.clone(),
         calibration: arguments.calibration.as_ref().map(calibration),
-        init: init.clone(),
+        init: init.clone().map(|folder| Init { folder, sequence: *sequence }),
         organiser_key: organiser_key.clone(),
         out: out.clone(),
     };
@@ -308,6 +309,12 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     say(&format!("run {:#}: {size}, {}", created.run, counted(created.manifest.training.rounds, "round")))?;
     if let Some(init) = init {
         say(&format!("it begins with the parameters of {}", init.display()))?;
+        let sequence = created.manifest.model.sequence;
+        if let Some(context) = created.context.filter(|context| *context > sequence) {
+            say(&format!(
+                "windows have {sequence} tokens of the {context} that it knows; --sequence N for others"
+            ))?;
+        }
     }
     let memory = memory::contributing(&created.manifest, &Machine::new(1, None)).bytes();
     say(&format!("a node takes at least {} of memory on one thread", memory::shown(memory)))?;

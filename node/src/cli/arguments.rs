@@ -195,6 +195,7 @@ If the settings do not exist, a file with every setting explained is written the
 With --init, the settings need not repeat what DIR/config.json says of the model, and must not contradict it.
   muster run export otherrun/ --out model/
   muster run new --data corpus/ --init model/ --out myrun/
+  muster run new --data corpus/ --init model/ --sequence 256 --out myrun/
 
 Rules of aggregation: centered-clip, the one for runs with strangers; for comparison mean, median, trimmed-mean,
 geometric-median, krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
@@ -228,12 +229,17 @@ pub(super) struct NewArguments {
     /// training goes on, and may be banned.
     #[arg(long, requires = "calibration")]
     pub(super) beyond_calibration: bool,
-    /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
-    /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM, an AlbertForMaskedLM or a
-    /// Qwen2MoeForCausalLM. Of an export of several rows of experts, name the folder of one of them: all rows of the new
-    /// run begin with it.
+    /// Begin with this checkpoint instead of drawn parameters: a folder with config.json and model.safetensors (F32, BF16 or
+    /// F16), or the files that model.safetensors.index.json names, as `muster run export` writes it and `transformers` a
+    /// LlamaForCausalLM, a MistralForCausalLM, an AlbertForMaskedLM or a Qwen2MoeForCausalLM. Of an export of several rows of
+    /// experts, name the folder of one of them: all rows of the new run begin with it.
     #[arg(long, value_name = "DIR")]
     pub(super) init: Option<PathBuf>,
+    /// Tokens of a window, where the settings do not say: memory for attention grows with their square [default: all that the
+    /// checkpoint knows, up to 512].
+    #[arg(long, value_name = "N", requires = "init",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::SEQUENCE)))]
+    pub(super) sequence: Option<u32>,
     /// Keep the organiser's key in FILE instead of in the run's folder, beside the steward's; an existing key is used. Do
     /// so if the host could be broken into, and keep FILE on another machine.
     #[arg(long, value_name = "FILE")]

@@ -284,3 +284,27 @@ fn wrong_settings_make_nothing() {
     let failure = create(&CreateOptions { data: at("nothing"), ..options }).unwrap_err();
     assert!(failure.message.contains("muster data pack"), "{failure}");
 }
+
+#[test]
+fn a_given_model_that_memory_does_not_hold_names_its_windows() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("model")).unwrap();
+    let config = r#"{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "intermediate_size": 172, "max_position_embeddings": 8192}"#;
+    fs::write(at("model/config.json"), config).unwrap();
+    let options = |sequence| CreateOptions {
+        config: at("run.toml"),
+        data: corpus(directory.path()),
+        calibration: None,
+        init: Some(Init { folder: at("model"), sequence }),
+        organiser_key: None,
+        out: at("myrun"),
+    };
+    let corpus_of = options(Some(4096));
+    let refused = create_within(&corpus_of, Some(1 << 29)).unwrap_err();
+    for words in ["model.sequence", "--sequence N: windows of fewer tokens than 4096", "--elsewhere"] {
+        assert!(refused.exit == Exit::Usage && refused.message.contains(words), "{words}: {refused}");
+    }
+    assert!(fs::read_to_string(at("run.toml")).unwrap().contains("sequence = 4096 "));
+}

@@ -1,6 +1,6 @@
 //! The tensors of a checkpoint as one flat vector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use muster_core::layout::{Layout, Tensor};
@@ -8,60 +8,50 @@ use muster_core::manifest::{Family, Model};
 use muster_replica::exit::{Failure, Outcome};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
+use super::file::bounded;
+use super::shards::{Shard, index, shards};
 use crate::hugging_face::{KEY_BIAS, TOKEN_TYPES, saved_shape};
 
 /// Names that are said in one sentence.
 const NAMED: usize = 4;
+/// Bytes of a file of tensors beyond those of its values.
+const HEADER_BYTES: u64 = 16 << 20;
 /// The embedding that token types are added to.
 const POSITIONS: &str = "albert.embeddings.position_embeddings.weight";
 
-/// The parameters of the file's bytes, in the canonical layout. Whatever type they are saved in, each is exactly the
-/// `f32` that is kept.
+/// The parameters of a folder's files, in the canonical layout. Whatever type they are saved in, each is exactly the `f32`
+/// that is kept. Of several files one is in memory at a time.
 ///
 /// # Errors
 /// [`Failure`] naming the file, the tensor and what is wrong with it.
-pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layout) -> Outcome<Vec<f32>> {
-    let wrong = |what: String| Failure::environment(format!("{}: {what}", path.display()));
-    // The crate refuses tensors that overlap, leave gaps, or do not end with the file.
-    let tensors = SafeTensors::deserialize(file)
-        .map_err(|error| wrong(format!("is not a complete safetensors file ({error})")))?;
-    let mut saved = Saved { views: tensors.iter().map(|(name, view)| (name.to_owned(), view)).collect() };
-    let twins = twins(model);
-    let own = layout.tensors().iter().map(|tensor| tensor.name.as_str());
-    let besides: &[&str] = match model.family {
-        Family::Decoder(_) | Family::Mixture(_) => &[],
-        Family::Albert(_) => &[TOKEN_TYPES, KEY_BIAS],
+pub(super) fn parameters(folder: &Path, model: &Model, layout: &Layout) -> Outcome<Vec<f32>> {
+    let shards = shards(folder)?;
+    let mut saved = Saved::new(model, layout);
+    for shard in &shards {
+        saved.take_file(shard, &file(shard, model)?)?;
+    }
+    let whole = match &shards[..] {
+        [one] => one.path.clone(),
+        _ => index(folder),
     };
-    let there =
-        |name: &&str| saved.has(name) || twins.iter().any(|(first, twin)| first == name && saved.has(twin));
-    let missing: Vec<&str> = own.chain(besides.iter().copied()).filter(|name| !there(name)).collect();
-    if !missing.is_empty() {
-        return Err(wrong(format!("lacks {}", named(&missing))));
+    saved.complete().map_err(|what| wrong(&whole, what))
+}
+
+/// The bytes of a file of tensors.
+fn file(shard: &Shard, model: &Model) -> Outcome<Vec<u8>> {
+    let path = &shard.path;
+    if !shard.named.is_empty() && !path.exists() {
+        let index = path.parent().map(index).unwrap_or_default();
+        let what = format!("does not exist, but {} places tensors in it", index.display());
+        return Err(wrong(path, format!("{what}; get all files of the checkpoint")));
     }
-    let mut parameters = vec![0.0; layout.parameters()];
-    for tensor in layout.tensors() {
-        let twin = twins.iter().find(|(first, _)| *first == tensor.name).map(|(_, twin)| *twin);
-        let values = saved.take(tensor, twin).map_err(wrong)?;
-        parameters[tensor.range()].copy_from_slice(&values);
-    }
-    if let Family::Mixture(_) = &model.family {
-        saved.attention_biases(layout).map_err(wrong)?;
-    }
-    if let Family::Albert(albert) = &model.family {
-        let (narrow, width) = (albert.embedding as usize, model.width as usize);
-        let positions = layout.tensors().iter().find(|tensor| tensor.name == POSITIONS).map(Tensor::range);
-        let types = saved.token_types(narrow).map_err(wrong)?;
-        add_type(&mut parameters[positions.unwrap_or_default()], &types);
-        saved.key_bias(width).map_err(wrong)?;
-    }
-    if let Some(index) = parameters.iter().position(|value| !value.is_finite()) {
-        return Err(wrong(format!("{POSITIONS} and {TOKEN_TYPES} add up to {}", parameters[index])));
-    }
-    if saved.views.is_empty() {
-        return Ok(parameters);
-    }
-    let surplus: Vec<&str> = saved.views.keys().map(String::as_str).collect();
-    Err(wrong(format!("holds {}, which this model does not have", named(&surplus))))
+    // A checked model has no more than limits::PARAMETERS. A file may hold each value twice: what is shared is saved under
+    // both names by some.
+    bounded(path, model.parameters().saturating_mul(8) + HEADER_BYTES)
+}
+
+fn wrong(path: &Path, what: String) -> Failure {
+    Failure::environment(format!("{}: {what}", path.display()))
 }
 
 /// Second names under which a shared tensor may be saved, too, or instead.
@@ -76,6 +66,18 @@ fn twins(model: &Model) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// Whether a tensor is left out by `transformers`, too: it follows from the config, or is of a head that predicts no tokens.
+fn is_left_out(model: &Model, name: &str) -> bool {
+    match model.decoder() {
+        Some(_) => name.ends_with(".rotary_emb.inv_freq"),
+        None => {
+            let buffers = ["albert.embeddings.position_ids", "albert.embeddings.token_type_ids"];
+            let heads = ["albert.pooler.", "sop_classifier."];
+            buffers.contains(&name) || heads.iter().any(|head| name.starts_with(head))
+        }
+    }
+}
+
 /// Adds the embedding of the one token type that a run knows to every position.
 ///
 /// A zero is not added: it would make a zero of a position's −0, and what was exported would not come back.
@@ -87,68 +89,132 @@ fn add_type(positions: &mut [f32], of_type: &[f32]) {
     }
 }
 
-/// Tensors that are not used yet.
+/// Tensors that were taken so far.
 struct Saved<'a> {
-    views: BTreeMap<String, TensorView<'a>>,
+    model: &'a Model,
+    layout: &'a Layout,
+    parameters: Vec<f32>,
+    /// Names that were seen, and those of them that no model here has.
+    seen: BTreeSet<String>,
+    surplus: BTreeSet<String>,
+    /// Token type 0: every token of a run is of it.
+    token_type: Vec<f32>,
+    by_name: BTreeMap<&'a str, &'a Tensor>,
 }
 
-impl Saved<'_> {
-    fn has(&self, name: &str) -> bool {
-        self.views.contains_key(name)
+impl<'a> Saved<'a> {
+    fn new(model: &'a Model, layout: &'a Layout) -> Self {
+        let by_name = layout.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+        let parameters = vec![0.0; layout.parameters()];
+        let (seen, surplus, token_type) = Default::default();
+        Self { model, layout, parameters, seen, surplus, token_type, by_name }
     }
 
-    /// The values of a tensor, saved under its name, its second one, or both alike.
-    fn take(&mut self, tensor: &Tensor, twin: Option<&str>) -> Result<Vec<f32>, String> {
-        let shape = saved_shape(tensor);
-        let mut found: Option<Vec<f32>> = None;
-        for name in [Some(tensor.name.as_str()), twin].into_iter().flatten() {
-            let Some(view) = self.views.remove(name) else { continue };
-            let values = values(name, &view, &shape)?;
-            let alike =
-                |other: &Vec<f32>| other.iter().map(|x| x.to_bits()).eq(values.iter().map(|x| x.to_bits()));
-            if !found.as_ref().is_none_or(alike) {
-                return Err(format!(
-                    "{name} differs from {}, which it is the same as in this model",
-                    tensor.name
-                ));
-            }
-            found = Some(values);
+    /// Takes the tensors of a file.
+    fn take_file(&mut self, Shard { path, named }: &Shard, file: &[u8]) -> Outcome<()> {
+        let wrong = |what| wrong(path, what);
+        // The crate refuses tensors that overlap, leave gaps, or do not end with the file.
+        let tensors = SafeTensors::deserialize(file)
+            .map_err(|error| wrong(format!("is not a complete safetensors file ({error})")))?;
+        let views: BTreeMap<String, TensorView<'_>> =
+            tensors.iter().map(|(name, view)| (name.to_owned(), view)).collect();
+        let elsewhere: Vec<&str> =
+            named.iter().map(String::as_str).filter(|name| !views.contains_key(*name)).collect();
+        if !elsewhere.is_empty() {
+            let what = format!("lacks {}, which the index places in it", self::named(&elsewhere));
+            return Err(wrong(format!("{what}; get the checkpoint again")));
         }
-        found.ok_or_else(|| format!("lacks {}", tensor.name))
-    }
-
-    /// Biases of queries, keys and values, which a mixture of `transformers` has unless its config says otherwise: zeros
-    /// change nothing, and other values have no place in a run's model.
-    fn attention_biases(&mut self, layout: &Layout) -> Result<(), String> {
-        for tensor in layout.tensors() {
-            let biased = ["q_proj.", "k_proj.", "v_proj."];
-            let matrix = tensor.name.strip_suffix("weight");
-            let matrix = matrix.filter(|matrix| biased.iter().any(|end| matrix.ends_with(end)));
-            let Some(name) = matrix.map(|matrix| format!("{matrix}bias")) else { continue };
-            let Some(view) = self.views.remove(&name) else { continue };
-            let bias = values(&name, &view, &tensor.shape[..1])?;
-            if bias.iter().any(|value| *value != 0.0) {
-                return Err(format!(
-                    "{name} is not zero, a run's models have no biases of queries, keys and values"
-                ));
+        let model = self.model;
+        for (name, view) in views.into_iter().filter(|(name, _)| !is_left_out(model, name)) {
+            self.take(&name, &view).map_err(wrong)?;
+            if !self.seen.insert(name.clone()) {
+                return Err(wrong(format!("holds {name}, and so does another file of this checkpoint")));
             }
         }
         Ok(())
     }
 
-    /// Token type 0: every token of a run is of it.
-    fn token_types(&mut self, narrow: usize) -> Result<Vec<f32>, String> {
-        let view = self.views.remove(TOKEN_TYPES).ok_or_else(|| format!("lacks {TOKEN_TYPES}"))?;
-        let rows = view.shape().first().copied().unwrap_or_default().max(1);
-        let mut values = values(TOKEN_TYPES, &view, &[rows, narrow])?;
-        values.truncate(narrow);
-        Ok(values)
+    /// Takes a tensor, saved under its name, its second one, or both alike.
+    fn take(&mut self, name: &str, view: &TensorView<'_>) -> Result<(), String> {
+        let twin = twins(self.model).iter().find(|(first, twin)| [*first, *twin].contains(&name));
+        let first = twin.map_or(name, |(first, _)| *first);
+        let Some(tensor) = self.by_name.get(first).copied() else { return self.take_beside(name, view) };
+        let values = values(name, view, &saved_shape(tensor))?;
+        let own = &mut self.parameters[tensor.range()];
+        if let Some((first, twin)) = twin
+            && [first, twin].iter().any(|other| **other != name && self.seen.contains(**other))
+            && !own.iter().map(|x| x.to_bits()).eq(values.iter().map(|x| x.to_bits()))
+        {
+            return Err(format!("{twin} differs from {first}, which it is the same as in this model"));
+        }
+        own.copy_from_slice(&values);
+        Ok(())
     }
 
-    /// The key bias adds the same to all scores of a query, and so changes nothing; it is only looked at.
-    fn key_bias(&mut self, width: usize) -> Result<(), String> {
-        let view = self.views.remove(KEY_BIAS).ok_or_else(|| format!("lacks {KEY_BIAS}"))?;
-        values(KEY_BIAS, &view, &[width]).map(drop)
+    /// Looks at a tensor that a run's model does not have.
+    fn take_beside(&mut self, name: &str, view: &TensorView<'_>) -> Result<(), String> {
+        match &self.model.family {
+            Family::Albert(albert) if name == TOKEN_TYPES => {
+                let (narrow, rows) = (albert.embedding as usize, view.shape().first().copied());
+                self.token_type = values(name, view, &[rows.unwrap_or_default().max(1), narrow])?;
+                self.token_type.truncate(narrow);
+            }
+            // The key bias adds the same to all scores of a query, and so changes nothing; it is only looked at.
+            Family::Albert(_) if name == KEY_BIAS => {
+                values(name, view, &[self.model.width as usize])?;
+            }
+            Family::Mixture(_) if self.biased(name).is_some() => self.check_bias(name, view)?,
+            _ => drop(self.surplus.insert(name.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// The matrix of queries, keys or values that a bias has this name for.
+    fn biased(&self, name: &str) -> Option<&'a Tensor> {
+        let matrix = name.strip_suffix("bias")?;
+        let end = ["q_proj.", "k_proj.", "v_proj."].iter().any(|end| matrix.ends_with(end));
+        self.by_name.get(format!("{matrix}weight").as_str()).filter(|_| end).copied()
+    }
+
+    /// Biases of queries, keys and values, which a mixture of `transformers` has unless its config says otherwise: zeros
+    /// change nothing, and other values have no place in a run's model.
+    fn check_bias(&self, name: &str, view: &TensorView<'_>) -> Result<(), String> {
+        let rows = self.biased(name).map_or(0, |matrix| matrix.shape[0]);
+        if values(name, view, &[rows])?.iter().any(|value| *value != 0.0) {
+            return Err(format!(
+                "{name} is not zero, a run's mixtures have no biases of queries, keys and values"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The parameters, once all files are taken.
+    fn complete(mut self) -> Result<Vec<f32>, String> {
+        let own = self.layout.tensors().iter().map(|tensor| tensor.name.as_str());
+        let besides: &[&str] = match self.model.family {
+            Family::Decoder(_) | Family::Mixture(_) => &[],
+            Family::Albert(_) => &[TOKEN_TYPES, KEY_BIAS],
+        };
+        let twins = twins(self.model);
+        let there = |name: &&str| {
+            let twin = |(first, twin): &(&str, &str)| first == name && self.seen.contains(*twin);
+            self.seen.contains(*name) || twins.iter().any(twin)
+        };
+        let missing: Vec<&str> = own.chain(besides.iter().copied()).filter(|name| !there(name)).collect();
+        if !missing.is_empty() {
+            return Err(format!("lacks {}", named(&missing)));
+        }
+        if let Some(positions) = self.by_name.get(POSITIONS) {
+            add_type(&mut self.parameters[positions.range()], &self.token_type);
+        }
+        if let Some(index) = self.parameters.iter().position(|value| !value.is_finite()) {
+            return Err(format!("{POSITIONS} and {TOKEN_TYPES} add up to {}", self.parameters[index]));
+        }
+        if self.surplus.is_empty() {
+            return Ok(self.parameters);
+        }
+        let surplus: Vec<&str> = self.surplus.iter().map(String::as_str).collect();
+        Err(format!("holds {}, which this model does not have", named(&surplus)))
     }
 }
 

@@ -1,0 +1,113 @@
+//! The entries of a `config.json`, which a stranger wrote.
+
+use std::path::Path;
+
+use muster_replica::exit::{Failure, Outcome};
+use serde_json::{Map, Value};
+
+/// What Python writes of floats that JSON has no numbers for.
+const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+
+/// Reads the entries. A float that is no number, as Python writes it, becomes its name: whoever needs a number there refuses
+/// it by entry.
+pub(super) fn parse(bytes: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
+    serde_json::from_slice(&quoted(bytes))
+}
+
+/// The same JSON with Python's words in quotes.
+fn quoted(bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut rest, mut within) = (Vec::with_capacity(bytes.len()), bytes, false);
+    while let [byte, ..] = rest {
+        let word = WORDS.iter().find(|word| !within && rest.starts_with(word.as_bytes()));
+        let taken = match (word, byte) {
+            (Some(word), _) => {
+                out.extend(format!("\"{word}\"").bytes());
+                rest = &rest[word.len()..];
+                continue;
+            }
+            // Of an escape, both bytes: the second may be a quotation mark.
+            (None, b'\\') if within => rest.len().min(2),
+            (None, b'"') => {
+                within = !within;
+                1
+            }
+            (None, _) => 1,
+        };
+        out.extend(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    out
+}
+
+/// The entries of one object of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Entries<'a> {
+    pub(super) path: &'a Path,
+    pub(super) entries: &'a Map<String, Value>,
+}
+
+impl<'a> Entries<'a> {
+    /// An entry; one that is null is none.
+    pub(super) fn entry(&self, name: &str) -> Option<&'a Value> {
+        self.entries.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Whether there is an entry, be it null.
+    pub(super) fn says(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    pub(super) fn wrong(&self, name: &str, what: &str) -> Failure {
+        Failure::environment(format!("{}: {name} {what}", self.path.display()))
+    }
+
+    pub(super) fn optional(&self, name: &str) -> Outcome<Option<u32>> {
+        let Some(value) = self.entry(name) else { return Ok(None) };
+        let number = value.as_u64().and_then(|value| u32::try_from(value).ok());
+        number.map(Some).ok_or_else(|| self.wrong(name, &format!("is {value}, where a number is needed")))
+    }
+
+    pub(super) fn number(&self, name: &str) -> Outcome<u32> {
+        self.optional(name)?.ok_or_else(|| self.wrong(name, "is missing"))
+    }
+
+    pub(super) fn real(&self, name: &str, default: f64) -> Outcome<f64> {
+        let Some(value) = self.entry(name) else { return Ok(default) };
+        value.as_f64().ok_or_else(|| self.wrong(name, &format!("is {value}, where a number is needed")))
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Outcome<bool> {
+        let Some(value) = self.entry(name) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.wrong(name, &format!("is {value}, where true or false is needed")))
+    }
+
+    /// Refuses an entry that is there and says something else.
+    pub(super) fn must(&self, name: &str, only: Value) -> Outcome<()> {
+        match self.entry(name) {
+            Some(value) if *value != only => {
+                Err(self.wrong(name, &format!("is {value}, a run's models have {only}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn floats_of_python_that_are_no_numbers_become_their_names() {
+        let text = r#"{"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "say \"NaN\\", "c": {"d":-Infinity}, "e": -1}"#;
+        let expected = json!({
+            "a": [0.0, "Infinity", "-Infinity"], "NaN": "NaN", "b": "say \"NaN\\", "c": {"d": "-Infinity"}, "e": -1
+        });
+        assert_eq!(Value::Object(parse(text.as_bytes()).unwrap()), expected);
+        for broken in [r#"{"a": Infinit}"#, r#"{"a": InfinityNaN}"#, r#"{"a": "NaN\"#, r#"{"a": +Infinity}"#]
+        {
+            parse(broken.as_bytes()).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The kinds of models that a run can train, by their `model_type`.
+
+use muster_replica::exit::Outcome;
+use serde_json::{Map, Value};
+use toml::Table;
+
+use super::entries::Entries;
+use crate::given::known::Known;
+
+/// What a config says of a kind of model.
+pub(super) struct Found {
+    /// Settings of the model.
+    pub(super) fixed: Table,
+    /// Of a mixture.
+    pub(super) experts: Option<Known>,
+    /// Most tokens of a window, where the config says.
+    pub(super) context: Option<Context>,
+}
+
+/// Most tokens of a window.
+#[derive(Clone, Copy)]
+pub(super) struct Context {
+    pub(super) tokens: u32,
+    /// The entry that says so.
+    pub(super) entry: &'static str,
+    /// Whether windows have as many tokens and no fewer.
+    pub(super) whole: bool,
+}
+
+/// Settings and entries that all families have.
+const SIZES: &[(&str, &str)] = &[
+    ("vocabulary", "vocab_size"),
+    ("width", "hidden_size"),
+    ("layers", "num_hidden_layers"),
+    ("heads", "num_attention_heads"),
+];
+
+/// Tokens that a sliding window has where a config leaves them to `transformers`.
+const SLIDING: u32 = 4096;
+
+/// Reads the entries of a config. Where one is missing, `transformers`' own default holds.
+pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
+    let mut found = Found { fixed: Table::new(), experts: None, context: context(config)? };
+    let fixed = &mut found.fixed;
+    match config.entry("model_type").and_then(Value::as_str) {
+        Some("llama") => llama(config, fixed)?,
+        Some("mistral") => {
+            let sliding = if config.says("sliding_window") { None } else { Some(SLIDING) };
+            found.slide(config.optional("sliding_window")?.or(sliding));
+            mistral(config, &mut found.fixed)?;
+        }
+        Some("qwen2_moe") => {
+            mixture(config, fixed)?;
+            found.experts = Some(row(config)?);
+        }
+        Some("albert") => {
+            albert(config, fixed)?;
+            // It has an embedding for each position; a decoder's positions are computed.
+            found.context = found.context.map(|context| Context { whole: true, ..context });
+        }
+        other => {
+            let trained = "a run trains \"llama\", \"mistral\", \"qwen2_moe\" or \"albert\"";
+            return Err(config.wrong("model_type", &format!("is {}, {trained}", other.unwrap_or("none"))));
+        }
+    }
+    for (setting, entry) in SIZES {
+        found.fixed.insert((*setting).into(), config.number(entry)?.into());
+    }
+    Ok(found)
+}
+
+fn context(config: &Entries<'_>) -> Outcome<Option<Context>> {
+    let entry = "max_position_embeddings";
+    Ok(config.optional(entry)?.map(|tokens| Context { tokens, entry, whole: false }))
+}
+
+impl Found {
+    /// Attention to so many tokens: within as many it is attention to all.
+    fn slide(&mut self, sliding: Option<u32>) {
+        if let Some(tokens) = sliding
+            && self.context.is_none_or(|context| tokens < context.tokens)
+        {
+            self.context = Some(Context { tokens, entry: "sliding_window", whole: false });
+        }
+    }
+}
+
+fn llama(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
+    config.must("attention_bias", false.into())?;
+    config.must("mlp_bias", false.into())?;
+    full_attention(config)?;
+    dense(config, config.number("num_attention_heads")?, fixed)
+}
+
+/// A Llama, but for the defaults and the sliding window.
+fn mistral(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
+    let heads = config.number("num_attention_heads")?;
+    let shared = if config.says("num_key_value_heads") { heads } else { 8 };
+    dense(config, shared, fixed)
+}
+
+/// A decoder whose feed-forward every token passes.
+fn dense(config: &Entries<'_>, shared: u32, fixed: &mut Table) -> Outcome<()> {
+    fixed.insert("family".into(), "decoder".into());
+    fixed.insert("hidden".into(), config.number("intermediate_size")?.into());
+    decoder(config, shared, fixed)
+}
+
+fn mixture(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
+    // Its `qkv_bias` says nothing of the values, which are looked at.
+    config.must("decoder_sparse_step", 1.into())?;
+    config.must("mlp_only_layers", Value::Array(Vec::new()))?;
+    config.must("use_sliding_window", false.into())?;
+    full_attention(config)?;
+    if !config.flag("norm_topk_prob", false)? {
+        return Err(config.wrong("norm_topk_prob", "is false or missing, a run's mixtures have true"));
+    }
+    fixed.insert("family".into(), "mixture".into());
+    fixed.insert("hidden".into(), config.number("moe_intermediate_size")?.into());
+    decoder(config, 16, fixed)
+}
+
+/// The experts of a mixture. What balances them is not of the model, but of its training.
+fn row(config: &Entries<'_>) -> Outcome<Known> {
+    let mut experts = Known::new(config.path, "experts");
+    for (setting, entry) in [
+        ("columns", "num_experts"),
+        ("active", "num_experts_per_tok"),
+        ("shared_hidden", "shared_expert_intermediate_size"),
+    ] {
+        experts.fixed.insert(setting.into(), config.number(entry)?.into());
+    }
+    experts.free.insert("balance".into(), config.real("router_aux_loss_coef", 0.001)?.into());
+    Ok(experts)
+}
+
+/// Refuses layers with another attention than that to all tokens before.
+fn full_attention(config: &Entries<'_>) -> Outcome<()> {
+    let layers = config.entry("layer_types").and_then(Value::as_array);
+    if layers.is_some_and(|layers| layers.iter().any(|layer| layer != "full_attention")) {
+        return Err(config.wrong("layer_types", "names others than full_attention, a run has no others"));
+    }
+    Ok(())
+}
+
+/// What decoders have, with or without experts; `shared` key and value heads where the config does not say.
+fn decoder(config: &Entries<'_>, shared: u32, fixed: &mut Table) -> Outcome<()> {
+    config.must("hidden_act", "silu".into())?;
+    let (width, heads) = (config.number("hidden_size")?, config.number("num_attention_heads")?);
+    if let Some(head) = config.optional("head_dim")?
+        && u64::from(head) * u64::from(heads) != u64::from(width)
+    {
+        let what = format!("is {head}, a run's heads are hidden_size / num_attention_heads wide");
+        return Err(config.wrong("head_dim", &what));
+    }
+    let key_value_heads = config.optional("num_key_value_heads")?.unwrap_or(shared);
+    fixed.insert("key_value_heads".into(), key_value_heads.into());
+    fixed.insert("tied".into(), config.flag("tie_word_embeddings", false)?.into());
+    fixed.insert("rope_base".into(), rotary_base(config)?.into());
+    fixed.insert("norm_epsilon".into(), config.real("rms_norm_eps", 1e-6)?.into());
+    Ok(())
+}
+
+/// The base of rotary positions that are not scaled.
+fn rotary_base(config: &Entries<'_>) -> Outcome<f64> {
+    // Since version 5 the rotary settings are one entry.
+    let rotary = Value::Object(Map::new());
+    let rotary = config.entry("rope_parameters").unwrap_or(&rotary);
+    for (entry, scaling) in
+        [("rope_parameters", Some(rotary)), ("rope_scaling", config.entry("rope_scaling"))]
+    {
+        let kind = scaling.and_then(|scaling| scaling.get("rope_type").or_else(|| scaling.get("type")));
+        let plain = kind.is_none_or(|kind| kind == "default") && scaling.is_none_or(Value::is_object);
+        if !plain || (entry == "rope_scaling" && scaling.is_some() && kind.is_none()) {
+            return Err(config.wrong(entry, "scales the rotary positions, a run does not"));
+        }
+    }
+    match rotary.get("rope_theta").and_then(Value::as_f64) {
+        Some(base) => Ok(base),
+        None => config.real("rope_theta", 10_000.0),
+    }
+}
+
+fn albert(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
+    config.must("hidden_act", "gelu_new".into())?;
+    config.must("num_hidden_groups", 1.into())?;
+    config.must("inner_group_num", 1.into())?;
+    config.must("position_embedding_type", "absolute".into())?;
+    config.must("tie_word_embeddings", true.into())?;
+    fixed.insert("family".into(), "albert".into());
+    fixed.insert("hidden".into(), config.number("intermediate_size")?.into());
+    fixed.insert("embedding".into(), config.number("embedding_size")?.into());
+    fixed.insert("norm_epsilon".into(), config.real("layer_norm_eps", 1e-12)?.into());
+    Ok(())
+}
