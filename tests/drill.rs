@@ -89,8 +89,12 @@ fn reported(
     let report = serde_json::from_str(&report).expect("JSON");
     schema::check("rehearsal", &report);
     let page = fs::read_to_string(run.path("drill/report.html")).expect("a page");
-    assert!(page.contains("<svg") && page.contains("Attackers") && !page.contains("<script"), "{page}");
-    assert!(run.path("drill/data/loss.csv").exists());
+    assert!(page.contains("<svg") && page.contains("Attackers"), "{page}");
+    // One script, which lies beside it; the others are the charts' numbers.
+    let scripts = ["<script", "<script src=\"data/charts.js\"", "<script type=\"application/json\""]
+        .map(|of| page.matches(of).count());
+    assert!(scripts[1] == 1 && scripts[0] == 1 + scripts[2], "{scripts:?} in {page}");
+    assert!(run.path("drill/data/loss.csv").exists() && run.path("drill/data/charts.js").exists());
     (output, report)
 }
 
@@ -356,7 +360,7 @@ fn a_sweep_compares_values_of_a_setting() {
         schema::check("rehearsal", &drill);
     }
     let page = read("report.html");
-    assert!(page.contains("share-0.5/report.html") && page.matches("<svg").count() == 4, "{page}");
+    assert!(page.contains("share-0.5/report.html") && page.matches("<figure").count() == 4, "{page}");
     assert!(read("data/price.csv").starts_with("audit.share,recomputed\n0.5,25\n1,50\n"));
     // What is wrong is said before anything is played.
     let other = run.at("other");
