@@ -36,7 +36,7 @@ pub struct Given {
 
 impl Given {
     /// Reads a checkpoint's config, for windows of `sequence` tokens; where nobody says how many, of all that the checkpoint
-    /// knows, up to [`config::WINDOW`].
+    /// knows, up to 512.
     ///
     /// # Errors
     /// [`Failure`] naming the file that is missing, the entry that is missing or that no model here has, or the windows that
