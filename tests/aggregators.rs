@@ -47,7 +47,8 @@ fn banned(run: &Run, attack: &str, verifier: bool) -> serde_json::Value {
     let bans = run.events("ban");
     assert_eq!(bans.len(), 1, "{bans:?}");
     assert_eq!(bans[0]["finding"], "aggregation mismatch");
-    assert_eq!(bans[0]["round"], 2);
+    // It reduces falsely from round 2 on, and whichever of these is found first convicts.
+    assert!(bans[0]["round"].as_u64() >= Some(2), "{bans:?}");
     let (code, output) = run.replay();
     assert_eq!(code, 0, "{output}");
     for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {

@@ -106,9 +106,10 @@ fn rollback_2_a_lie_that_moved_nothing_takes_nothing_back() {
     assert_eq!(cheat.wait(), 1, "{}", cheat.log());
     all_end_well(&run, honest);
     let retro = &run.events("retro")[0];
-    let mut bad = retro["rounds"].as_array().expect("rounds").iter().filter(|told| told["found"] == "false");
-    assert!(bad.clone().next().is_some(), "its losses are false: {retro}");
-    assert!(bad.all(|told| told["harm"].as_f64() == Some(0.0)), "{retro}");
+    let bad = retro["rounds"].as_array().expect("rounds").iter().filter(|told| told["found"] == "false");
+    // Of rounds whose state is not kept any more when it is convicted, no harm is measured (ROLLBACK-2).
+    let harms: Vec<f64> = bad.filter_map(|told| told["harm"].as_f64()).collect();
+    assert!(!harms.is_empty() && harms.iter().all(|harm| *harm == 0.0), "its losses are false: {retro}");
     assert!(run.events("rewind").is_empty(), "{retro}");
 }
 
