@@ -12,7 +12,7 @@ use super::*;
 use crate::error::{Kind, Result};
 use crate::files;
 
-/// The sources of this crate and of the core, in order of their paths.
+/// The core's sources and the specification, in order of their paths: texts of two kinds.
 fn sources() -> Vec<Result<SourceText>> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -21,9 +21,10 @@ fn sources() -> Vec<Result<SourceText>> {
         }
     }
     let mut paths = Vec::new();
-    ["src", "../core/src"]
+    ["../core/src", "../../spec"]
         .iter()
         .for_each(|folder| walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut paths));
+    paths.retain(|path| path.extension().is_some_and(|kind| kind == "rs" || kind == "md"));
     paths.sort();
     paths.iter().map(|path| SourceText::read(path, path.display().to_string())).collect()
 }
