@@ -47,8 +47,8 @@ fn banned(run: &Run, attack: &str, verifier: bool) -> serde_json::Value {
     let bans = run.events("ban");
     assert_eq!(bans.len(), 1, "{bans:?}");
     assert_eq!(bans[0]["finding"], "aggregation mismatch");
-    // It reduces falsely from round 2 on, and whichever of these is found first convicts.
-    assert!(bans[0]["round"].as_u64() >= Some(2), "{bans:?}");
+    // It reduces falsely from round 2 on. The next round may be over when the first is looked at, and be judged before it.
+    assert!(matches!(bans[0]["round"].as_u64(), Some(2 | 3)), "{bans:?}");
     let (code, output) = run.replay();
     assert_eq!(code, 0, "{output}");
     for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {
@@ -133,7 +133,7 @@ fn a_gross_part_is_never_sealed() {
     let run = Run::new(programs!(), &settings());
     let ban = banned(&run, "inflate", false);
     // The steward found it, before the round was over: what counted in it is right.
-    assert_eq!(ban["effective"], 3);
+    assert_eq!((&ban["round"], &ban["effective"]), (&2.into(), &3.into()));
     assert!(
         !run.path("run/exhibits")
             .read_dir()

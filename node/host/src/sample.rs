@@ -50,16 +50,17 @@ impl Sampler {
 
     /// What the model writes now, if a sample is due.
     pub(super) fn write(&mut self) -> Option<LogEvent> {
-        let (round, state) = {
+        let (round, parameters) = {
             let replica = lock(&self.replica);
-            (replica.round(), replica.state().clone())
+            // Not its moments: a step that comes meanwhile would have to copy them.
+            (replica.round(), replica.state().parameters.clone())
         };
         if round.0 < self.due {
             return None;
         }
         self.due = self.next(round);
         let mut exact = Exact::new(1, None).ok()?;
-        let mut reader = exact.reader(&self.manifest, &state.parameters);
+        let mut reader = exact.reader(&self.manifest, &parameters);
         let mut after = |text: &[u32]| Ok(reader.after(read_of(&self.manifest, text)));
         let continuation =
             Continuation { prompt: &self.prompt, count: TOKENS, sampling: Sampling::default() };
