@@ -51,7 +51,7 @@ const LOWER: &[(&str, &[&str])] = &[
     ("protocol/roles", &["core"]),
     ("protocol/view", &["core", "store", "net"]),
     ("verifier", &["core", "compute", "store", "net", "replica", "roles", "view"]),
-    ("node/show", &["core", "view"]),
+    ("node/show", &["core", "replica", "view"]),
     ("node/keeper", &["core", "store", "roles"]),
     ("node/organise", &["core", "compute", "store", "net", "replica", "view"]),
     (

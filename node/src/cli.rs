@@ -6,7 +6,7 @@ mod arguments;
 mod options;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use clap::Parser;
 use muster_show::board::wants_colour;
@@ -27,7 +27,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     match act::act(cli.command) {
         Ok(exit) => exit.code(),
         Err(failure) => {
-            eprintln!("muster: {failure}");
+            let _ = writeln!(std::io::stderr(), "muster: {failure}");
             failure.exit.code()
         }
     }
@@ -47,7 +47,8 @@ pub fn log_to_stderr(verbose: u8) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(verbose > 0);
     let colour = std::io::stderr().is_terminal() && wants_colour();
-    let _ = log.with_writer(|| LogWriter).with_ansi(colour).try_init();
+    // A terminal may be gone before the round is finished.
+    let _ = log.with_writer(|| LogWriter).with_ansi(colour).log_internal_errors(false).try_init();
 }
 
 #[cfg(test)]

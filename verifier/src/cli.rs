@@ -52,6 +52,8 @@ enum VerifierCommand {
         disk: DiskArgs,
     },
     /// Audit the run until it closes. May be stopped and started again at any time.
+    ///
+    /// Ctrl-C, SIGTERM or a terminal that closes: it finishes the work under way. A second one stops at once.
     Watch {
         /// The folder that `enroll` made.
         directory: PathBuf,
@@ -212,6 +214,8 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
+        // A terminal may be gone before the work under way is finished.
+        .log_internal_errors(false)
         .try_init();
     execute(cli.command, conduct).unwrap_or_else(|failure| {
         let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");

@@ -9,7 +9,7 @@ use muster_core::messages::record::{Ban, Body};
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
 use muster_replica::exit::Failure;
-use muster_replica::{Event, evidence_words, keep_evidence};
+use muster_replica::{Event, StopRequests, evidence_words, keep_evidence};
 use muster_store::journal::Journal;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ const LAST: Duration = Duration::from_secs(30);
 pub enum ObservationEnd {
     /// The run is over.
     Closed,
-    /// Somebody pressed Ctrl-C.
+    /// Somebody asked it to stop.
     Interrupted,
 }
 
@@ -42,7 +42,7 @@ pub struct ObserveOptions {
     pub max_disk: Option<u64>,
 }
 
-/// Follows until the run closes or somebody presses Ctrl-C, with a key that is no member's.
+/// Follows until the run closes or somebody asks it to stop, with a key that is no member's.
 ///
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule or seals a state that does not follow.
@@ -72,9 +72,10 @@ pub async fn observe(target: &str, options: ObserveOptions) -> Result<Observatio
         say("the run is over; its last state was checked here");
         Ok(ObservationEnd::Closed)
     };
+    let mut stops = StopRequests::listen();
     tokio::select! {
         ended = following => ended,
-        _ = tokio::signal::ctrl_c() => Ok(ObservationEnd::Interrupted),
+        () = stops.next() => Ok(ObservationEnd::Interrupted),
     }
 }
 

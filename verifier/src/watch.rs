@@ -51,7 +51,7 @@ pub struct WatchOptions {
     pub conduct: Arc<dyn Conduct>,
 }
 
-/// Audits until the run closes or somebody presses Ctrl-C; a second Ctrl-C does not wait for the work under way.
+/// Audits until the run closes or somebody asks it to stop; a second request does not wait for the work under way.
 ///
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule.

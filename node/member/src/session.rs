@@ -54,7 +54,7 @@ use super::{End, JoinError, JoinOptions};
 /// How often admission is asked for where the steward does not answer.
 const TRIES: usize = 5;
 
-/// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
+/// Takes part until the run is over, the member is banned, or somebody asks it to stop.
 ///
 /// # Errors
 /// [`JoinError`], with an exit code.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use muster_replica::StopRequests;
 use muster_replica::exit::{Exit, Failure, Outcome};
 
 /// How often things are looked at.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether the rehearsal was asked to end, by Ctrl-C or by the system's signal to terminate.
+/// Whether the rehearsal was asked to end.
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
@@ -21,9 +22,10 @@ impl Interrupt {
         let shared = pressed.clone();
         std::thread::spawn(move || {
             runtime.block_on(async {
-                asked_to_end().await;
+                let mut stops = StopRequests::listen();
+                stops.next().await;
                 shared.store(true, Ordering::Relaxed);
-                asked_to_end().await;
+                stops.next().await;
                 muster_show::board::give_back();
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             });
@@ -42,21 +44,4 @@ impl Interrupt {
         }
         Ok(())
     }
-}
-
-#[cfg(unix)]
-async fn asked_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        },
-        Err(_) => drop(tokio::signal::ctrl_c().await),
-    }
-}
-
-#[cfg(not(unix))]
-async fn asked_to_end() {
-    drop(tokio::signal::ctrl_c().await);
 }

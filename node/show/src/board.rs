@@ -75,9 +75,6 @@ impl Board {
         // Not every terminal has an empty one.
         execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         tell_of_panics();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(terminated());
-        }
         let stopping = Arc::new(AtomicBool::new(false));
         let shared = stopping.clone();
         thread::Builder::new().name("board".into()).spawn(move || draw(&view, &seen, &shared))?;
@@ -90,19 +87,6 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         give_back();
-    }
-}
-
-/// The system's signal to terminate ends the process as it does without a board.
-async fn terminated() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
-        if terminate.recv().await.is_some() {
-            give_back();
-            std::process::exit(128 + SignalKind::terminate().as_raw_value());
-        }
     }
 }
 

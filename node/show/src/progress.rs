@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::enrol::Role;
+use muster_replica::StopRequests;
 
 use crate::board::give_back;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -99,22 +100,13 @@ fn awaited(ledger: &Ledger) -> String {
     format!("waiting for {}{here}", missing.join(" and "))
 }
 
-/// Waits for the first Ctrl-C. From then on another one ends the process at once, with exit code 130.
+/// Waits until somebody asks this process to stop. From then on the next request ends it at once, with exit code 130.
 pub async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        return std::future::pending().await;
-    }
-    let mut second = Box::pin(tokio::signal::ctrl_c());
-    // Looked at once, so that it listens before anybody is told of the first.
-    tokio::select! {
-        biased;
-        _ = &mut second => end(),
-        () = std::future::ready(()) => {}
-    }
-    tokio::spawn(async {
-        if second.await.is_ok() {
-            end();
-        }
+    let mut stops = StopRequests::listen();
+    stops.next().await;
+    tokio::spawn(async move {
+        stops.next().await;
+        end();
     });
 }
 

@@ -395,7 +395,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
     match ending {
         HostingEnd::Closed => Ok(Exit::Good),
         HostingEnd::Stopped => {
-            say(&format!("stopped; start again to go on: muster host {}", folder.display()))?;
+            let _ = say(&format!("stopped; start again to go on: muster host {}", folder.display()));
             Ok(Exit::Interrupted)
         }
     }
@@ -461,7 +461,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
             Ok(Exit::Good)
         }
         Ok(End::Interrupted) => {
-            say("stopped; the same command goes on")?;
+            let _ = say("stopped; the same command goes on");
             Ok(Exit::Interrupted)
         }
         Err(error) => Err(error.into()),

@@ -52,8 +52,8 @@ pub(super) enum MusterCommand {
     Run(RunCommand),
     /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
     #[command(after_help = "\
-Ctrl-C finishes the round, unless everybody has left it, and stops. The same command continues where it stopped, on the
-same port.
+Ctrl-C finishes the round, unless everybody has left it, and stops; so do SIGTERM and a terminal that closes. The same
+command continues where it stopped, on the same port.
   muster host myrun/
   muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
     Host(HostArguments),
@@ -68,7 +68,8 @@ Where the organiser's key is kept on another machine, a copy of manifest.bin and
     Invite(InviteArguments),
     /// Take part in a run with this machine, until it is over.
     #[command(after_help = "\
-Ctrl-C finishes the round and stops. The same command continues. `muster leave` leaves for good.
+Ctrl-C finishes the round and stops; so do SIGTERM and a terminal that closes (to go on without one: nohup). A second one
+stops at once. The same command continues. `muster leave` leaves for good.
 Never run two copies of one data directory: a key that signs two results of the same work is banned for life.
   muster join muster1:… --threads 2 --nice
   muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]

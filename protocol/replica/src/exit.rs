@@ -22,7 +22,7 @@ pub enum Exit {
     Environment = 3,
     /// The other end.
     Network = 4,
-    /// Somebody pressed Ctrl-C.
+    /// Somebody asked it to stop.
     Interrupted = 130,
 }
 

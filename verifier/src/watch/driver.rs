@@ -8,7 +8,7 @@ use muster_core::limits;
 use muster_core::lock::lock;
 use muster_replica::archive::mean_loss;
 use muster_replica::exit::Failure;
-use muster_replica::{Event, FollowError, Follower, evidence_words};
+use muster_replica::{Event, FollowError, Follower, StopRequests, evidence_words};
 use muster_roles::verifier::audits::{Tally, Work};
 use muster_roles::verifier::{HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput};
 use muster_view::words::counted;
@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_secs(60);
 pub enum WatchEnd {
     /// The run is over.
     Closed(Tally),
-    /// Somebody pressed Ctrl-C.
+    /// Somebody asked it to stop.
     Interrupted,
 }
 
@@ -68,14 +68,13 @@ impl VerifierDriver {
         }
     }
 
-    /// Audits until the run closes or somebody presses Ctrl-C; a second Ctrl-C does not wait for the work under way.
+    /// Audits until the run closes or somebody asks it to stop; a second request does not wait for the work under way.
     ///
     /// # Errors
     /// [`Failure`]; negative when the steward breaks a rule.
     pub(super) async fn run(mut self, follower: Follower) -> Result<WatchEnd, Failure> {
         let mut following = step(follower);
-        // One that is waited for again and again would miss what is pressed meanwhile.
-        let mut pressed = Box::pin(tokio::signal::ctrl_c());
+        let mut stops = StopRequests::listen();
         loop {
             while let Some(effect) = self.machine.poll_effect() {
                 if let Some(ended) = self.perform(effect).await? {
@@ -90,13 +89,12 @@ impl VerifierDriver {
                 }
                 Some(done) = self.tasks.join_next() => self.take(done)?,
                 written = finished(&mut self.writes), if self.writes.is_some() => written?,
-                _ = &mut pressed => {
+                () = stops.next() => {
                     if std::mem::replace(&mut self.interrupted, true) {
                         return Ok(WatchEnd::Interrupted);
                     }
                     info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
                     self.machine.handle(self.now(), VerifierInput::Stop);
-                    pressed = Box::pin(tokio::signal::ctrl_c());
                 }
                 () = tokio::time::sleep(pause) => self.machine.handle(self.now(), VerifierInput::Tick),
             }
