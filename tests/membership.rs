@@ -97,28 +97,40 @@ fn one_ctrl_c_stops_a_steward_in_a_round_that_everybody_has_left() {
     assert_eq!(run.events("round").len(), 2, "the round was not ended for it");
 }
 
+/// A terminal that closes, and what ends programs politely; Ctrl-C itself is in other tests.
+#[cfg(target_os = "linux")]
 #[test]
-fn ctrl_c_finishes_the_round_and_the_same_command_goes_on() {
-    let run = Run::new(programs!(), &settings(60, 2));
+fn every_request_to_stop_finishes_the_round_and_the_same_command_goes_on() {
+    let run = Run::new(programs!(), &Settings { verifiers: 1, ..settings(60, 2) });
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
+    let mut watcher = run.watch("watcher", &run.invite("verifier", 1));
     let mut first = run.join("first", &nodes, &[]);
-    let mut second = run.join("second", &nodes, &[]);
+    // As `nohup` starts it.
+    let home = run.at("second");
+    let join = ["join", &nodes, "--data-dir", &home, "--listen", "127.0.0.1:0"];
+    let deaf = [&["-c", "trap '' HUP; exec \"$0\" \"$@\"", programs!().muster][..], &join].concat();
+    let mut second = run.spawn("second", "sh", &deaf);
     run.wait_round(3);
-    first.interrupt();
+    second.signal("HUP");
+    first.signal("HUP");
     assert_eq!(first.wait(), 130, "{}", first.log());
     let log = first.log();
     assert!(log.contains("finishing the round") && log.contains("the same command goes on"), "{log}");
     let mut first = run.join("first", &nodes, &[]);
+    watcher.signal("TERM");
+    assert_eq!(watcher.wait(), 130, "{}", watcher.log());
+    assert!(watcher.log().contains("finishing the work under way"), "{}", watcher.log());
+    let mut watcher = run.watch_again("watcher");
     wait_for_rounds(&run, 3);
-    steward.interrupt();
+    steward.signal("TERM");
     assert_eq!(steward.wait(), 130, "{}", steward.log());
     assert!(steward.log().contains("start again to go on"), "{}", steward.log());
     let mut steward = run.host();
     assert_eq!(first.wait(), 0, "{}", first.log());
     assert_eq!(second.wait(), 0, "{}", second.log());
-    assert_eq!(steward.wait(), 0);
-    run.check_end(&["first", "second"]);
+    assert_eq!((watcher.wait(), steward.wait()), (0, 0));
+    run.check_end(&["first", "second", "watcher"]);
 }
 
 fn wait_for_rounds(run: &Run, more: usize) {

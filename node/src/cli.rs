@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 
 use clap::Parser;
+use muster_net::capacity::Capacity;
 use muster_show::board::wants_colour;
 use muster_show::lines::LogWriter;
 
@@ -24,6 +25,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     log_to_stderr(cli.verbose);
+    // CHAN-13: raises the limit, before anything is opened.
+    Capacity::of_process();
     match act::act(cli.command) {
         Ok(exit) => exit.code(),
         Err(failure) => {

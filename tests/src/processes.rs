@@ -94,7 +94,8 @@ impl Process {
         self.signal("CONT");
     }
 
-    fn signal(&self, name: &str) {
+    /// Sends a signal of this name, like TERM.
+    pub fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
         assert!(sent.success(), "{} has ended before {kill}", self.name);

@@ -11,6 +11,7 @@ use muster_compute::Path;
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Name, parse_name};
+use muster_net::capacity::Capacity;
 use muster_net::swarm::Settings;
 use muster_replica::backend::BackendChoice;
 use muster_replica::exit::{Exit, Failure};
@@ -217,6 +218,8 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
         // A terminal may be gone before the work under way is finished.
         .log_internal_errors(false)
         .try_init();
+    // CHAN-13: raises the limit, before anything is opened.
+    Capacity::of_process();
     execute(cli.command, conduct).unwrap_or_else(|failure| {
         let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");
         failure.exit.code()

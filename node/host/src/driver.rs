@@ -20,7 +20,7 @@ use muster_core::round::ClaimedDelivery;
 use muster_core::sign::{Identity, Signed};
 use muster_keeper::intake::Intake;
 use muster_keeper::shares::{Places, Rank};
-use muster_organise::invite;
+use muster_net::clock::now;
 use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{Gossiping, HeldState, Results, WantedContribution, contact};
 use muster_roles::keeper::Wanted;
@@ -166,7 +166,7 @@ impl StewardDriver {
         for _ in 0..self.asks.waiting() {
             let Some(Ask { peer, request, answer, .. }) = self.asks.take() else { break };
             let question = self.questions.ask(peer, answer);
-            self.handle(StewardInput::Asked { question, from: peer, request, date: invite::now() })?;
+            self.handle(StewardInput::Asked { question, from: peer, request, date: now() })?;
         }
         Ok(())
     }

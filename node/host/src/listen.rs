@@ -73,11 +73,7 @@ impl Listening {
 
 /// CHAN-13: says what this process can carry; where the system is short of descriptors from now on, strangers give theirs.
 fn carry(capacity: &Capacity, shares: &Arc<Shares>) {
-    if capacity.is_full() {
-        tracing::info!("{capacity}");
-    } else {
-        tracing::warn!("{capacity}; more with a higher `ulimit -n`, or LimitNOFILE in a unit of systemd");
-    }
+    capacity.tell();
     let shares = shares.clone();
     patience::relieve_by(Arc::new(move || shares.relieve()));
 }

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use muster_core::codec::{List, decode};
 use muster_core::ids::RunId;
 use muster_core::manifest::{Manifest, Mode};
 use muster_core::messages::enrol::{Address, Addresses, Invitation, InvitationSecret, Pass, Role, Ticket};
 use muster_core::sign::Identity;
+use muster_net::clock::now;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::error::Kind;
 use muster_store::{reading, regular, secrets};
@@ -189,11 +189,6 @@ pub fn parse_span(text: &str) -> Result<u64, String> {
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
     number.checked_mul(seconds).ok_or_else(wrong)
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

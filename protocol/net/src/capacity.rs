@@ -5,7 +5,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use muster_core::lock::lock;
 
 /// Descriptors that connections never take, at least: what the program has open from its start, and files of its disk.
 const FILES: u64 = 48;
@@ -19,6 +22,11 @@ const DIALLED: usize = 512;
 const GOSSIP: usize = 288;
 /// Connections of browsers, at most.
 const WEB: usize = 256;
+
+/// How often a shortage is told of.
+const TELLING: Duration = Duration::from_secs(60);
+/// What to do about few descriptors.
+pub const REMEDY: &str = "a higher `ulimit -n` (65536), or LimitNOFILE in a unit of systemd";
 
 /// How many connections of each kind this process can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +62,15 @@ impl Capacity {
         Self { descriptors, channel, dialled, gossip, web }
     }
 
+    /// Says in the log what this process can carry, and what to do where that is less than the program could use.
+    pub fn tell(&self) {
+        if self.is_full() {
+            tracing::debug!("{self}");
+        } else {
+            tracing::warn!("{self}; more with {REMEDY}");
+        }
+    }
+
     /// Whether every kind has as many as the program ever uses.
     pub fn is_full(&self) -> bool {
         let Self { channel, dialled, gossip, web, .. } = *self;
@@ -69,6 +86,27 @@ impl fmt::Display for Capacity {
             "{descriptors} files and connections may be open at once: room for {channel} connections of members and \
              strangers, {gossip} of gossip, {web} of browsers"
         )
+    }
+}
+
+/// A port took no connection: says so in the log, but of what lasts no more than once a minute.
+pub fn tell_unaccepted(error: &io::Error) {
+    static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
+    // The dialler went away meanwhile: strangers could fill the log with it.
+    if error.kind() == io::ErrorKind::ConnectionAborted {
+        return tracing::debug!("accepting failed: {error}");
+    }
+    if !lock(&TOLD).is_none_or(|told| told.elapsed() >= TELLING) {
+        return;
+    }
+    *lock(&TOLD) = Some(Instant::now());
+    if is_shortage(error) {
+        let most = Capacity::of_process().descriptors;
+        tracing::warn!(
+            "nobody new is taken for now: all {most} files and connections that may be open are ({error}); it takes {REMEDY}"
+        );
+    } else {
+        tracing::warn!("a connection was not taken: {error}");
     }
 }
 

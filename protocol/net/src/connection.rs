@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time;
 
+use crate::clock::Skew;
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
 use crate::frame_reader::{FrameReader, SMALL_BYTES};
@@ -74,8 +75,10 @@ impl Connection {
             let mut stream = TcpStream::connect(address).await?;
             // Each request waits for its answer: Nagle's algorithm would hold back its last frame.
             stream.set_nodelay(true)?;
-            let channel = dial_handshake(&mut stream, endpoint, expected).await?;
-            Ok((stream, channel))
+            match dial_handshake(&mut stream, endpoint, expected).await {
+                Ok(channel) => Ok((stream, channel)),
+                Err(cause) => Err(explained(cause, address, endpoint, expected).await),
+            }
         };
         let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
             .await
@@ -377,8 +380,30 @@ async fn dial_handshake(
     written?;
     stream.read_exact(rest).await?;
     let (channel, third) = dialler.receive(&second, now())?;
+    // Before this side shows a certificate that has expired there: a closed channel would not say why.
+    if let Some(skew) = Skew::ahead(channel.expiry, now()) {
+        return Err(Cause::Clock(skew));
+    }
     stream.write_all(&third).await?;
     Ok(channel)
+}
+
+/// The handshake does not say why it failed (CHAN-6). Where a second one, which ends before this side says who it is, comes to
+/// the member expected and to a certificate that has expired here, the clocks are why.
+async fn explained(cause: Cause, address: &str, endpoint: &Endpoint, expected: Option<MemberId>) -> Cause {
+    let (Cause::Handshake(_), Some(expected)) = (&cause, expected) else { return cause };
+    let expiry = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let credentials = endpoint.credentials()?;
+        let (dialler, first) = Dialler::start(&credentials, fastest_suite(), Some(expected), random()?);
+        stream.write_all(&first).await?;
+        let mut second = [0; SECOND_BYTES];
+        stream.read_exact(&mut second).await?;
+        // No certificate has expired by then.
+        Ok::<_, Cause>(dialler.receive(&second, 0)?.0.expiry)
+    };
+    let skew = expiry.await.ok().and_then(|expiry| Skew::behind(expiry, now()));
+    skew.map_or(cause, Cause::Clock)
 }
 
 async fn answer_handshake(stream: &mut TcpStream, endpoint: &Endpoint) -> Result<Established, Cause> {

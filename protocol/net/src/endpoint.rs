@@ -15,7 +15,7 @@ use muster_core::sign::Identity;
 use zeroize::Zeroizing;
 
 /// How long the certificate of a channel key is valid: generous towards clocks that are wrong.
-const CERTIFICATE_SECONDS: u64 = 24 * 3600;
+pub(crate) const CERTIFICATE_SECONDS: u64 = 24 * 3600;
 /// How long a channel key is used: a signature for each connection would be work that strangers can ask for.
 const KEY_LIFE: Duration = Duration::from_secs(300);
 
@@ -134,8 +134,8 @@ impl Endpoint {
     }
 }
 
-/// Seconds since 1970.
-pub(crate) fn now() -> u64 {
+/// Seconds since 1970, by the clock of this machine.
+pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -5,6 +5,8 @@ use std::io;
 use muster_core::channel::handshake::HandshakeError;
 use muster_core::error::{Misuse, Reject};
 
+use crate::clock::Skew;
+
 /// A failure in talking to one address.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}: {cause}")]
@@ -34,6 +36,9 @@ pub enum Cause {
     /// The other end is not the member, the run or the protocol expected.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+    /// The member expected is there, but its clock and ours are more than a day apart.
+    #[error("{0}")]
+    Clock(Skew),
     /// The other end closed the connection, or it broke.
     #[error("the connection was closed")]
     Closed,
@@ -59,7 +64,7 @@ impl NetError {
         match &self.cause {
             Cause::Refused | Cause::Handshake(_) | Cause::System(_) => true,
             Cause::Timeout(what) => matches!(*what, "connecting" | "the network"),
-            Cause::Full | Cause::Closed | Cause::Peer(_) | Cause::Own(_) => false,
+            Cause::Full | Cause::Clock(_) | Cause::Closed | Cause::Peer(_) | Cause::Own(_) => false,
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time;
 use tracing::debug;
 
-use crate::capacity::is_shortage;
+use crate::capacity::{is_shortage, tell_unaccepted};
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
@@ -70,7 +70,7 @@ impl Listener {
                     }
                 },
                 Err(error) => {
-                    debug!(%error, "accepting failed");
+                    tell_unaccepted(&error);
                     // CHAN-13: a member may be waiting for the descriptor of a stranger.
                     let relieved = is_shortage(&error) && self.shares.relieve();
                     // Without a pause this loop would spin for as long as no socket is free, or take more seats than it needs

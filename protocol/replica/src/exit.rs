@@ -1,6 +1,7 @@
 //! How a command ends: an exit code that is the same everywhere, and one sentence.
 
 use muster_core::error::{Misuse, Reject};
+use muster_net::capacity::{self, is_shortage};
 use muster_net::error::{Cause, NetError};
 use muster_store::error::StoreError;
 
@@ -145,7 +146,7 @@ impl From<ReplayError> for Failure {
 }
 
 impl From<NetError> for Failure {
-    /// What the system reports about an address is a matter of this machine, the rest is of the other end.
+    /// What the system reports about an address, and clocks that differ, are a matter of this machine, the rest is of the other end.
     fn from(error: NetError) -> Self {
         match &error.cause {
             Cause::System(system) if system.kind() == std::io::ErrorKind::AddrInUse => {
@@ -154,7 +155,10 @@ impl From<NetError> for Failure {
                     error.address
                 ))
             }
-            Cause::System(_) | Cause::Own(_) => Self::environment(error.to_string()),
+            Cause::System(system) if is_shortage(system) => {
+                Self::environment(format!("{error}; it takes {}", capacity::REMEDY))
+            }
+            Cause::System(_) | Cause::Own(_) | Cause::Clock(_) => Self::environment(error.to_string()),
             _ => Self::network(error.to_string()),
         }
     }

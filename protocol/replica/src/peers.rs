@@ -16,7 +16,7 @@ use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
 use muster_net::endpoint::Endpoint;
-use muster_net::error::NetError;
+use muster_net::error::{Cause, NetError};
 use muster_net::pool::Pool;
 use tokio::time::timeout;
 
@@ -391,6 +391,8 @@ async fn call(
         dialling.asked(address, answer.as_ref().map(|_| ()), Instant::now());
         match answer {
             Ok(answer) => return response(&answer),
+            // It is there: no other address says more.
+            Err(error) if matches!(error.cause, Cause::Clock(_)) => return Err(PeerError::Net(error)),
             Err(error) => last = PeerError::Net(error),
         }
     }

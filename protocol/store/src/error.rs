@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::patience::is_shortage;
+
 /// Outcome of work on a disk.
 pub type Result<T> = core::result::Result<T, StoreError>;
 
@@ -69,6 +71,11 @@ impl StoreError {
             ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
                 (Kind::Corrupt, format!("is damaged ({error})"), "restore it from a copy")
             }
+            _ if is_shortage(error) => (
+                Kind::Io,
+                format!("cannot be opened: {error}"),
+                "let the program have more files open, with a higher `ulimit -n` (65536)",
+            ),
             _ => (Kind::Io, format!("the system reports: {error}"), "check the disk and start again"),
         };
         Self::new(kind, path, cause, advice)

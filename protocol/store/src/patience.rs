@@ -65,7 +65,7 @@ pub fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// EMFILE of this process, ENFILE of the machine: the same numbers on every Unix.
-fn is_shortage(error: &io::Error) -> bool {
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
     cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 

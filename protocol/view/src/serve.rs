@@ -21,7 +21,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use muster_net::capacity::Capacity;
+use muster_net::capacity::{Capacity, tell_unaccepted};
 use muster_net::source::Source;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -119,7 +119,7 @@ async fn accept(listener: TcpListener, router: Router) {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!("no connection: {error}");
+                    tell_unaccepted(&error);
                     sleep(Duration::from_millis(100)).await;
                 }
             },

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use muster_compute::{DeviceChoice, Found, Library, Machine, broken_drivers, devices, missing_devices};
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
-use muster_net::capacity::Capacity;
+use muster_net::capacity::{CHANNEL, Capacity, REMEDY};
 use muster_replica::disk;
 use muster_replica::memory::{self, Need};
 use muster_store::room;
@@ -93,9 +93,8 @@ pub fn descriptors(capacity: &Capacity) -> Finding {
     if capacity.is_full() {
         return Finding::good("files", found);
     }
-    let remedy = "it works, but where many dial, strangers have to wait; raise the limit with `ulimit -n 65536`, or LimitNOFILE \
-                  in a unit of systemd";
-    Finding::care("files", found, remedy)
+    let found = format!("{found}; the program could use {CHANNEL} of members and strangers");
+    Finding::care("files", found, format!("it works, but where many dial, some have to wait; it takes {REMEDY}"))
 }
 
 /// Compares a need with the memory that is left; `whose` is what takes it.

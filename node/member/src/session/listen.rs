@@ -45,9 +45,7 @@ pub(super) async fn listen(
         (Listen::Nowhere, _) | (Listen::TowardsSteward, None) => return Ok((Addresses::default(), None)),
     };
     let capacity = Capacity::of_process();
-    if !capacity.is_full() {
-        tracing::info!("{capacity}");
-    }
+    capacity.tell();
     let limit = ConnectionLimit::default();
     let shares = Shares::new(ConnectionLimit { total: limit.total.min(capacity.channel), ..limit });
     let (strangers, dialled) = (shares.clone(), peers.clone());

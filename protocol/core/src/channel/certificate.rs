@@ -42,11 +42,16 @@ impl Credentials {
     }
 }
 
-/// The member whose certificate for `key` this is (CHAN-3).
+/// The member whose certificate for `key` this is, and when it expires (CHAN-3).
 ///
 /// # Errors
 /// Another run or key, expired at `now`, mis-signed, or malformed.
-pub(super) fn holder(certificate: &[u8], run: RunId, key: &[u8], now: u64) -> Result<MemberId, Reject> {
+pub(super) fn holder(
+    certificate: &[u8],
+    run: RunId,
+    key: &[u8],
+    now: u64,
+) -> Result<(MemberId, u64), Reject> {
     let certificate = decode::<Signed<Certificate>>(certificate)?.verify(run)?;
     // A certificate is public once shown: without this, whoever saw it could use it with its own key.
     if certificate.key != key {
@@ -56,5 +61,5 @@ pub(super) fn holder(certificate: &[u8], run: RunId, key: &[u8], now: u64) -> Re
     if certificate.expiry <= now {
         return Err(Reject::Stale("the certificate has expired"));
     }
-    Ok(certificate.author())
+    Ok((certificate.author(), certificate.expiry))
 }

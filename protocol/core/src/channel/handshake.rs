@@ -44,6 +44,8 @@ impl From<snow::Error> for HandshakeError {
 pub struct Established {
     /// Who is at the other end.
     pub peer: MemberId,
+    /// Seconds since 1970 until which its certificate holds.
+    pub expiry: u64,
     /// Towards the peer.
     pub sealer: Sealer,
     /// From the peer.
@@ -89,13 +91,13 @@ impl Dialler {
         second: &[u8],
         now: u64,
     ) -> Result<(Established, [u8; THIRD_BYTES]), HandshakeError> {
-        let peer = read::<SECOND_BYTES>(&mut self.noise, second, self.run, now)?;
+        let (peer, expiry) = read::<SECOND_BYTES>(&mut self.noise, second, self.run, now)?;
         // CHAN-4: before this side shows its own certificate.
         if self.expected.is_some_and(|expected| expected != peer) {
             return Err(HandshakeError);
         }
         let third = write(&mut self.noise, &self.certificate)?;
-        Ok((established(self.noise, peer)?, third))
+        Ok((established(self.noise, peer, expiry)?, third))
     }
 }
 
@@ -134,8 +136,8 @@ impl Answerer {
     /// [`HandshakeError`]; the connection is to be closed.
     pub fn receive(mut self, third: &[u8], now: u64) -> Result<Established, HandshakeError> {
         // CHAN-4: nothing before this message is known to come from a member.
-        let peer = read::<THIRD_BYTES>(&mut self.noise, third, self.run, now)?;
-        established(self.noise, peer)
+        let (peer, expiry) = read::<THIRD_BYTES>(&mut self.noise, third, self.run, now)?;
+        established(self.noise, peer, expiry)
     }
 }
 
@@ -163,13 +165,13 @@ fn write<const LENGTH: usize>(
     message.get(..length).and_then(|message| message.try_into().ok()).ok_or(HandshakeError)
 }
 
-/// Reads a message that carries a certificate, and returns its holder.
+/// Reads a message that carries a certificate, and returns its holder and its expiry.
 fn read<const LENGTH: usize>(
     noise: &mut HandshakeState,
     message: &[u8],
     run: RunId,
     now: u64,
-) -> Result<MemberId, HandshakeError> {
+) -> Result<(MemberId, u64), HandshakeError> {
     let message: &[u8; LENGTH] = message.try_into().map_err(|_| HandshakeError)?;
     let mut certificate = [0; CERTIFICATE_BYTES];
     noise.read_message(message, &mut certificate)?;
@@ -179,7 +181,7 @@ fn read<const LENGTH: usize>(
     holder(&certificate, run, key, now).map_err(|_| HandshakeError)
 }
 
-fn established(noise: HandshakeState, peer: MemberId) -> Result<Established, HandshakeError> {
+fn established(noise: HandshakeState, peer: MemberId, expiry: u64) -> Result<Established, HandshakeError> {
     let keys: Arc<StatelessTransportState> = Arc::new(noise.into_stateless_transport_mode()?);
-    Ok(Established { peer, sealer: Sealer::new(keys.clone()), opener: Opener::new(keys) })
+    Ok(Established { peer, expiry, sealer: Sealer::new(keys.clone()), opener: Opener::new(keys) })
 }

@@ -175,7 +175,7 @@ fn a_certificate_is_bound_to_run_key_time_and_author() {
     let signed = identity(1).sign(RUN, &Certificate { key, expiry: NOW + 60 });
     let bytes = encode(&signed);
     assert_eq!(bytes, credentials(1).certificate);
-    assert_eq!(holder(&bytes, RUN, &key, NOW), Ok(identity(1).id()));
+    assert_eq!(holder(&bytes, RUN, &key, NOW), Ok((identity(1).id(), NOW + 60)));
     assert_eq!(holder(&bytes, RunId(Digest([8; 32])), &key, NOW), Err(Reject::WrongRun));
     assert!(matches!(holder(&bytes, RUN, &[0; 32], NOW), Err(Reject::Rule(_))));
     assert!(matches!(holder(&bytes, RUN, &key, NOW + 60), Err(Reject::Stale(_))));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use muster_core::channel::certificate::Credentials;
-use muster_core::channel::handshake::{Dialler, FIRST_BYTES, SECOND_BYTES, THIRD_BYTES};
+use muster_core::channel::handshake::{Answerer, Dialler, FIRST_BYTES, SECOND_BYTES, THIRD_BYTES};
 use muster_core::channel::{FULL, Suite};
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, RunId};
@@ -16,6 +16,7 @@ use muster_core::limits;
 use muster_core::messages::wire::Response;
 use muster_core::sign::Identity;
 use muster_net::client::Client;
+use muster_net::clock::now;
 use muster_net::connection::Connection;
 use muster_net::endpoint::{Endpoint, Timeouts};
 use muster_net::error::{Cause, NetError};
@@ -298,6 +299,53 @@ async fn another_run_or_another_member_is_refused() {
     let anyone = Client::dial(&server.address, &endpoint(1), None).await.unwrap();
     assert_eq!(anyone.peer(), server.id);
     server.stop().await;
+}
+
+/// Answers handshakes as a member whose clock says something else; counts those who showed it their certificate.
+async fn answers_at(date: u64) -> (String, Arc<AtomicUsize>) {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let shown = Arc::new(AtomicUsize::new(0));
+    let count = shown.clone();
+    tokio::spawn(async move {
+        let identity = Identity::from_secret(&[2; 32]);
+        let run = RunId(Digest([1; 32]));
+        loop {
+            let (mut stream, _) = socket.accept().await.unwrap();
+            let credentials = Credentials::new(run, &identity, Zeroizing::new([3; 32]), date + 86_400);
+            let mut first = [0; FIRST_BYTES];
+            stream.read_exact(&mut first).await.unwrap();
+            let (answerer, second) = Answerer::start(&credentials, &first, Zeroizing::new([6; 32])).unwrap();
+            stream.write_all(&second).await.unwrap();
+            let mut third = [0; THIRD_BYTES];
+            if stream.read_exact(&mut third).await.is_ok() {
+                count.fetch_add(1, Ordering::SeqCst);
+                assert!(answerer.receive(&third, date).is_ok());
+            }
+        }
+    });
+    (address, shown)
+}
+
+/// Two clocks that are more than a day apart are named, on either side, before this side shows who it is. Nobody learns it who
+/// is not the member expected.
+#[tokio::test]
+async fn chan_3_a_clock_that_is_wrong_by_days_is_named() {
+    let (me, other) = (endpoint(1), endpoint(2).id());
+    for date in [now() - 30 * 86_400, now() + 400 * 86_400] {
+        let (address, shown) = answers_at(date).await;
+        let Err(error) = Connection::dial(&address, &me, Some(other)).await else { panic!("{date}") };
+        let Cause::Clock(skew) = error.cause else { panic!("{error}") };
+        assert!(skew.there.abs_diff(date) < 600 && skew.here.abs_diff(now()) < 600, "{skew:?}");
+        let stranger = Connection::dial(&address, &me, Some(endpoint(3).id())).await;
+        assert!(matches!(stranger.map(|_| ()).unwrap_err().cause, Cause::Handshake(_)));
+        assert_eq!(shown.load(Ordering::SeqCst), 0);
+    }
+    // Less than a day is no matter.
+    for date in [now() - 80_000, now() + 80_000] {
+        let (address, _) = answers_at(date).await;
+        assert!(Connection::dial(&address, &me, Some(other)).await.is_ok());
+    }
 }
 
 /// Everything that the other end sends until it closes; a reset is an end, too.
