@@ -64,7 +64,11 @@ fn limit_3_a_long_ledger_stays_within_the_disk_that_an_observer_allows() {
     let _nodes = ["first", "second"].map(|name| run.join(name, &nodes, &[]));
     run.wait_round(100);
     // Before it fetches anything.
-    let mut observer = run.observe_with("observer", &nodes, &["--max-disk", "0.001"]);
+    // As a mail program broke it, in a file.
+    let (head, tail) = nodes.split_at(60);
+    fs::write(run.path("line"), format!("\u{feff}<{head}\r\n{tail}>\r\n")).expect("a file");
+    let in_file = format!("@{}", run.at("line"));
+    let mut observer = run.observe_with("observer", &in_file, &["--max-disk", "0.001"]);
     assert_eq!(observer.wait(), 3, "{}", observer.log());
     let log = observer.log();
     assert!(log.contains("this run takes about 0.0") && log.contains("--max-disk allows 0.001;"), "{log}");

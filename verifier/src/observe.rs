@@ -48,7 +48,7 @@ pub struct ObserveOptions {
 /// [`Failure`]; negative when the steward breaks a rule or seals a state that does not follow.
 pub async fn observe(target: &str, options: ObserveOptions) -> Result<ObservationEnd, Failure> {
     let ObserveOptions { directory, threads, gossip, web, max_disk } = options;
-    let target = Target::parse(target).map_err(|misuse| Failure::usage(misuse.to_string()))?;
+    let target = Target::parse(target)?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
     let session = VerifierSession::open(&directory, target, max_disk).await?;
     let journal = Arc::new(Journal::open(&session.home)?);

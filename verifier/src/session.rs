@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_core::codec::decode;
-use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId, Round, RunId, unhex};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
@@ -14,8 +13,8 @@ use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
 use muster_replica::{
-    Allowance, Contact, Follower, HeldState, Peers, Replica, disk, fetch_dataset, fetch_manifest,
-    measure_held_out, memory,
+    Allowance, Contact, Follower, HeldState, Peers, Replica, disk, fetch_dataset, fetch_manifest, invitation,
+    is_invitation, measure_held_out, memory,
 };
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
@@ -46,15 +45,20 @@ impl Target {
         Self { run: ticket.run, steward: Contact { member: ticket.steward, addresses } }
     }
 
-    /// Reads an invitation, or `RUN@STEWARD@HOST:PORT` with run and steward in hexadecimal.
+    /// Reads an invitation, `@FILE` for one in a file, or `RUN@STEWARD@HOST:PORT` with run and steward in hexadecimal.
     ///
     /// # Errors
-    /// [`Misuse`] saying what is expected.
-    pub fn parse(text: &str) -> Result<Self, Misuse> {
-        if !text.contains('@') {
-            return Ticket::from_line(text).map(|ticket| Self::of(&ticket));
+    /// [`Failure`] saying what is expected.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        if is_invitation(text) {
+            return invitation(text).map(|ticket| Self::of(&ticket));
         }
-        let mut parts = text.trim().splitn(3, '@');
+        // As with the line of an invitation, what was copied along is left out.
+        let aside = |character: char| {
+            character.is_whitespace() || "\"'<>`\u{feff}\u{201c}\u{201d}".contains(character)
+        };
+        let text = text.replace(aside, "");
+        let mut parts = text.trim_end_matches(['.', ',', ';']).splitn(3, '@');
         let mut part = || parts.next().unwrap_or_default();
         let (run, steward, address) = (unhex(part()), unhex(part()), part());
         match (run, steward) {
@@ -62,8 +66,8 @@ impl Target {
                 run: RunId(Digest(run)),
                 steward: Contact { member: MemberId(steward), addresses: vec![address.to_owned()] },
             }),
-            _ => Err(Misuse(
-                "expected an invitation, or RUN@STEWARD@HOST:PORT with 64 hexadecimal digits each".into(),
+            _ => Err(Failure::usage(
+                "expected an invitation, @FILE for one in a file, or RUN@STEWARD@HOST:PORT with 64 hexadecimal digits each",
             )),
         }
     }
@@ -260,6 +264,9 @@ mod tests {
             target.steward,
             Contact { member: MemberId([0xcd; 32]), addresses: vec!["[::1]:4000".into()] }
         );
+        for changed in [format!(" {text}\n"), format!("<{text}>."), text.replacen('@', "\r\n@", 1)] {
+            assert_eq!(Target::parse(&changed).unwrap(), target, "{changed:?}");
+        }
         for wrong in ["", "host:1", "ab@cd@host:1", &text[..text.len() - 5], &text[1..], "muster1:zz"] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }

@@ -111,7 +111,7 @@ fn target(options: &WatchOptions) -> Result<Target, Failure> {
         ))
     };
     Target::parse(&line.ok_or_else(unknown)?)
-        .map_err(|misuse| Failure::environment(format!("{path}/{}: {misuse}", enroll::TICKET)))
+        .map_err(|wrong| Failure::environment(format!("{path}/{}: {wrong}", enroll::TICKET)))
 }
 
 /// What an earlier process of this directory was about.

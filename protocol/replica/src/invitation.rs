@@ -1,5 +1,6 @@
 //! An invitation as a person gives it: the line itself, or a file that holds it.
 
+use std::fmt;
 use std::path::Path;
 
 use muster_core::messages::enrol::Ticket;
@@ -14,7 +15,7 @@ const MOST: u64 = 1 << 14;
 
 /// Whether this is meant as an invitation, and not as a path.
 pub fn is_invitation(said: &str) -> bool {
-    said.starts_with("muster1:") || said.starts_with(IN_FILE)
+    said.starts_with(IN_FILE) || said.to_ascii_lowercase().contains("muster1:")
 }
 
 /// The ticket that somebody was given: `muster1:…`, or `@FILE`.
@@ -26,10 +27,23 @@ pub fn is_invitation(said: &str) -> bool {
 /// [`Failure`]: the file cannot be read, or the line is no ticket or was damaged.
 pub fn invitation(said: &str) -> Outcome<Ticket> {
     let Some(path) = said.strip_prefix(IN_FILE) else { return Ok(Ticket::from_line(said)?) };
-    let line = regular::text(Path::new(path), MOST).map_err(|error| {
-        Failure::environment(format!("{path}: the invitation in it cannot be read ({})", error.cause()))
-    })?;
+    let failed = |why: &dyn fmt::Display| {
+        Failure::environment(format!("{path}: the invitation in it cannot be read ({why})"))
+    };
+    let bytes = regular::read(Path::new(path), MOST).map_err(|error| failed(&error.cause()))?;
+    let line = text_of(bytes).ok_or_else(|| failed(&"it is no text"))?;
     Ticket::from_line(&line).map_err(|misuse| Failure::usage(format!("{path}: {misuse}")))
+}
+
+/// UTF-8, or what some editors and shells of Windows write: UTF-16, which a mark begins.
+fn text_of(bytes: Vec<u8>) -> Option<String> {
+    let unit: fn([u8; 2]) -> u16 = match bytes.get(..2) {
+        Some([0xff, 0xfe]) => u16::from_le_bytes,
+        Some([0xfe, 0xff]) => u16::from_be_bytes,
+        _ => return String::from_utf8(bytes).ok(),
+    };
+    let (pairs, _) = bytes.as_chunks();
+    String::from_utf16(&pairs.iter().map(|pair| unit(*pair)).collect::<Vec<u16>>()).ok()
 }
 
 #[cfg(test)]
@@ -50,7 +64,12 @@ mod tests {
         let said = format!("@{}", path.display());
         assert_eq!(invitation(&said).map_err(|failure| failure.exit), Err(Exit::Environment));
         std::fs::write(&path, format!("{line}\n")).expect("a file");
-        assert_eq!(invitation(&said), Ok(ticket));
+        assert_eq!(invitation(&said).as_ref(), Ok(&ticket));
+        for unit in [u16::to_le_bytes, u16::to_be_bytes] {
+            let text = format!("\u{feff}{line}\r\n");
+            std::fs::write(&path, text.encode_utf16().flat_map(unit).collect::<Vec<u8>>()).expect("a file");
+            assert_eq!(invitation(&said).as_ref(), Ok(&ticket));
+        }
         let long = format!("{line}{}", " ".repeat(MOST as usize));
         std::fs::write(&path, long).expect("a file");
         assert_eq!(invitation(&said).map_err(|failure| failure.exit), Err(Exit::Environment));
@@ -62,7 +81,9 @@ mod tests {
 
     #[test]
     fn a_path_is_told_apart() {
-        assert!(is_invitation("muster1:abc") && is_invitation("@/etc/muster/line"));
+        for said in ["muster1:abc", "@/etc/muster/line", " \"muster1:abc\"", "<Muster1:abc>"] {
+            assert!(is_invitation(said), "{said}");
+        }
         assert!(!is_invitation("myrun/") && !is_invitation("run.toml"));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The line leaves out what follows from the rest: the invitation's public key (its secret is there), the run and the
 //! length inside the signed envelope, and the steward's name inside its multiaddresses. `from_line` puts them back, so
-//! that the signature is checked over the very bytes that were signed. LINE-1 to LINE-4 of spec/encoding.md: LINE-1 the line,
-//! LINE-2 its parts, LINE-3 its addresses, LINE-4 their text.
+//! that the signature is checked over the very bytes that were signed. LINE-1 to LINE-5 of spec/encoding.md: LINE-1 the line,
+//! LINE-2 its parts, LINE-3 its addresses, LINE-4 their text, LINE-5 what is done to it on its way.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -21,6 +21,8 @@ const PREFIX: &str = "muster1:";
 const CHECKSUM: usize = 2;
 /// Longer than any ticket; base58 takes time that grows with the square of the length.
 const LONGEST: usize = 4096;
+/// Pieces of a line that are looked at one after the other, where it is not whole: more than any mail program makes of it.
+const MOST_PIECES: usize = 64;
 /// Expiry is counted from the beginning of 2026, which saves a byte until 2034.
 const EPOCH: u64 = 1_767_225_600;
 
@@ -42,13 +44,22 @@ impl Ticket {
         Zeroizing::new([PREFIX, &digits].concat())
     }
 
-    /// Reads the line.
+    /// Reads the line, also as mail programs and editors hand it on (LINE-5).
     ///
     /// # Errors
     /// [`Misuse`] when it is no ticket or was damaged, or its secret is not that of its invitation.
-    pub fn from_line(line: &str) -> Result<Self, Misuse> {
-        let text = line.trim().strip_prefix(PREFIX);
-        let digits = text.ok_or_else(|| Misuse(format!("an invitation starts with {PREFIX:?}")))?;
+    pub fn from_line(text: &str) -> Result<Self, Misuse> {
+        let Pieces { digits, ends } = Pieces::of(text)?;
+        let whole = Self::from_digits(&digits);
+        if whole.is_ok() {
+            return whole;
+        }
+        // The words behind a line follow it as its own pieces do.
+        let mut shorter = ends.iter().take(MOST_PIECES).map(|end| Self::from_digits(&digits[..*end]));
+        shorter.find_map(Result::ok).map_or(whole, Ok)
+    }
+
+    fn from_digits(digits: &str) -> Result<Self, Misuse> {
         let cut = |why: &str| Misuse(format!("the invitation is damaged ({why}): copy the whole line again"));
         if digits.len() > LONGEST {
             return Err(cut("it is longer than any invitation"));
@@ -98,6 +109,48 @@ impl Ticket {
             .iter()
             .for_each(|address| pack_address(address, self.steward, &mut before, &mut bytes));
         bytes
+    }
+}
+
+/// What may be the digits of a line, in one piece.
+struct Pieces {
+    digits: Zeroizing<String>,
+    /// Where its pieces end.
+    ends: Vec<usize>,
+}
+
+impl Pieces {
+    /// LINE-5: "Space and what is invisible do not count, and neither does what marks quoted or broken lines; any other
+    /// character that is no letter or digit ends the line."
+    fn of(text: &str) -> Result<Self, Misuse> {
+        // Some keyboards begin each text with a capital.
+        let at = text.to_ascii_lowercase().find(PREFIX);
+        let at = at.ok_or_else(|| Misuse(format!("an invitation starts with {PREFIX:?}")))?;
+        // Never grown, so that no copy of the secret stays behind.
+        let (mut digits, mut ends) = (Zeroizing::new(String::with_capacity(text.len())), Vec::new());
+        let mut rest = text[at + PREFIX.len()..].chars().peekable();
+        let mut fresh = true;
+        while let Some(character) = rest.next() {
+            let broken = rest.peek().is_none_or(|next| matches!(next, '\n' | '\r'));
+            match character {
+                _ if character.is_alphanumeric() => digits.push(character),
+                _ if character.is_whitespace() => {
+                    if ends.last() != Some(&digits.len()) {
+                        ends.push(digits.len());
+                    }
+                    fresh |= matches!(character, '\n' | '\r');
+                    continue;
+                }
+                // Of no width, and the mark of a byte order.
+                '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' => continue,
+                '>' | '|' if fresh => continue,
+                '=' | '\\' | '-' if broken => continue,
+                _ => break,
+            }
+            fresh = false;
+        }
+        ends.push(digits.len());
+        Ok(Self { digits, ends })
     }
 }
 
@@ -341,6 +394,60 @@ mod tests {
                 assert_eq!(Ticket::from_line(&whole.to_line()).unwrap(), whole);
                 let bare = Ticket { pass: None, ..whole };
                 assert_eq!(Ticket::from_line(&format!(" {}\n", *bare.to_line())).unwrap(), bare);
+            }
+        }
+    }
+
+    /// LINE-5, by what is done to lines between two people.
+    #[test]
+    fn line_5_what_mail_programs_and_editors_do_to_a_line_is_forgiven() {
+        let whole = ticket(&["example.org:7777", "10.0.0.1:5"], 20, EPOCH, Role::Node);
+        let bare = Ticket { pass: None, ..whole.clone() };
+        for ticket in [whole, bare] {
+            let line = ticket.to_line().to_string();
+            let pieces: Vec<&str> =
+                line.as_bytes().chunks(60).map(|piece| core::str::from_utf8(piece).unwrap()).collect();
+            let (head, digits) = line.split_at(PREFIX.len());
+            let changed = [
+                format!("\u{feff}{line}\r\n"),
+                format!("  \t{line}\u{a0}"),
+                pieces.join("\n"),
+                pieces.join("\r\n    "),
+                pieces.join(" "),
+                pieces.join("=\n"),
+                pieces.join("\\\n"),
+                pieces.join("-\n"),
+                pieces.join("\u{200b}"),
+                format!("> {}", pieces.join("\n> ")),
+                format!(">> {}\n", pieces.join("\n>> ")),
+                format!("\"{line}\""),
+                format!("'{line}'"),
+                format!("\u{201c}{line}\u{201d}"),
+                format!("\u{ab} {line} \u{bb}"),
+                format!("<{line}>"),
+                format!("`{line}`"),
+                format!("**{line}**"),
+                format!("({line})."),
+                format!("{line}."),
+                format!("{line},"),
+                format!("{line}!\nSee you, Ann"),
+                format!("{line}\n\n-- \nAnn, example.org"),
+                format!("{}\nBest wishes\nAnn", pieces.join("\n")),
+                format!("{line}\n{}", "word ".repeat(1000)),
+                format!("Here is your invitation: {line}"),
+                format!("muster join {line} --threads 2"),
+                format!("Muster1:{digits}"),
+                format!("{head} {digits}"),
+                format!("{head}\n{digits}"),
+            ];
+            for text in changed {
+                assert_eq!(Ticket::from_line(&text).as_ref(), Ok(&ticket), "{text:?}");
+            }
+            // What takes or adds a character is damage, wherever it is.
+            for text in
+                [format!("{line}x"), format!("{line} x y").replace(' ', ""), line[..line.len() - 1].into()]
+            {
+                assert!(Ticket::from_line(&text).is_err(), "{text:?}");
             }
         }
     }
