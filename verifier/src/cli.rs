@@ -18,7 +18,7 @@ use muster_replica::exit::{Exit, Failure};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::{parse_gibibytes, process};
 use muster_roles::verifier::audits::{Conduct, Honest};
-use muster_view::words::counted;
+use muster_view::words::{audits, counted};
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::{Calibrating, Replaying, parse_path, threads};
@@ -72,7 +72,7 @@ enum VerifierCommand {
     },
     /// Follow a run without being a member, checking every record and every state.
     Observe {
-        /// An invitation, or RUN@STEWARD@HOST:PORT.
+        /// An invitation, @FILE for a file that holds it, or RUN@STEWARD@HOST:PORT.
         target: String,
         /// Where to keep text and journal; a folder named after the run if absent.
         #[arg(long)]
@@ -285,9 +285,12 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
 
 async fn watched(options: watch::WatchOptions) -> Result<u8, Failure> {
     match watch::watch(options).await? {
-        watch::WatchEnd::Closed(tally) => {
+        watch::WatchEnd::Closed(tally, service) => {
             let (passed, guilty, undecided) = (counted(tally.passed, "audit"), tally.guilty, tally.undecided);
-            say(&format!("the run is over: {passed} passed, {guilty} found guilty, {undecided} undecided"));
+            say(&format!(
+                "since this program began: {passed} passed, {guilty} found guilty, {undecided} undecided"
+            ));
+            say(&format!("the run is over: by its records {}", audits(&service)));
             Ok(0)
         }
         watch::WatchEnd::Interrupted => Ok(Exit::Interrupted.code()),

@@ -15,7 +15,7 @@ use muster_net::endpoint::Endpoint;
 use muster_replica::archive::read_ledger;
 use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_replica::{Contact, PeerError, Peers, fetch_ledger, fetch_manifest};
-use muster_view::words::counted;
+use muster_view::words::{audits, counted};
 
 use crate::invite::{InviteOptions, bounded, hosted_at, invite, organiser, read_manifest};
 use crate::ticket;
@@ -208,7 +208,8 @@ fn below(ledger: &Ledger, inviter: Option<MemberId>, text: &mut String) {
 fn branch(ledger: &Ledger, member: &Member, text: &mut String) {
     let indent = "  ".repeat(usize::from(member.depth));
     let (id, role) = (member.id, member.role.word());
-    let _ = writeln!(text, "{indent}{id}  {role:<8}  {}", standing(ledger, member));
+    let name = if member.name.is_empty() { String::new() } else { format!("{}  ", &*member.name) };
+    let _ = writeln!(text, "{indent}{id}  {role:<8}  {name}{}", standing(ledger, member));
     below(ledger, Some(member.id), text);
 }
 
@@ -223,8 +224,13 @@ fn standing(ledger: &Ledger, member: &Member) -> String {
         }
         .to_owned(),
     ];
-    if member.role == Role::Node {
-        said.push(weight(ledger, member));
+    let service = &member.service;
+    match member.role {
+        Role::Node => {
+            said.push(weight(ledger, member));
+            said.push(format!("{} counted", counted(service.leaves, "leaf")));
+        }
+        Role::Verifier => said.push(audits(service)),
     }
     if let Some(Holding { row, ready, .. }) = member.holding {
         said.push(format!("{} row {row}", if ready { "holds" } else { "fetches" }));

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use chain::ChainTip;
 pub use chain::Stage;
 pub use event::Event;
-pub use member::{Closed, Holding, Member, Standing, Turnout};
+pub use member::{Closed, Holding, Member, Service, Standing, Turnout};
 use rewinds::Rewinds;
 use roster::Roster;
 use rounds::Rounds;

@@ -236,8 +236,6 @@ pub struct Node {
     /// Echoes on their way to the steward, and the deliveries that wait for them.
     echoes: BTreeMap<Round, Vec<Delivered>>,
     deliveries: BTreeMap<(Round, u8), Delivery>,
-    /// Leaves of this member that counted.
-    leaves: u64,
     now: u64,
     /// Whether something has happened since the last turn; whether the ledger was followed, and a round applied.
     stirred: bool,
@@ -275,7 +273,6 @@ impl Node {
             owed: VecDeque::new(),
             echoes: BTreeMap::new(),
             deliveries: BTreeMap::new(),
-            leaves: 0,
             now: 0,
             stirred: false,
             followed: false,
@@ -297,9 +294,9 @@ impl Node {
         &self.ledger
     }
 
-    /// Leaves of this member that counted.
+    /// Leaves of this member that counted, those before this process began included.
     pub fn leaves(&self) -> u64 {
-        self.leaves
+        self.ledger.member(&self.me()).map_or(0, |member| member.service.leaves)
     }
 
     /// Takes something in. Time never goes back.

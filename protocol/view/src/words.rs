@@ -1,5 +1,7 @@
 //! Words for people.
 
+use muster_core::ledger::Service;
+
 /// A number of things: `1 node`, `2 nodes`, `2 leaves`.
 pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
     // No count here comes near the bound of a u64.
@@ -22,6 +24,18 @@ pub fn lasting(seconds: f64) -> String {
     }
 }
 
+/// What audits have come to by the sealed records: the same for a verifier, its steward and everybody else, and after every
+/// restart (STAND-12).
+pub fn audits(service: &Service) -> String {
+    let Service { passed, convicted, idle, .. } = service;
+    let idle = match idle {
+        0 => String::new(),
+        1 => ", once left undone".into(),
+        times => format!(", {times} times left undone"),
+    };
+    format!("{} passed, {convicted} found guilty{idle}", counted(*passed, "audit"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +50,13 @@ mod tests {
     fn one_thing_takes_no_s() {
         assert_eq!([0, 1, 2].map(|number: usize| counted(number, "node")), ["0 nodes", "1 node", "2 nodes"]);
         assert_eq!([1, 2].map(|number: u32| counted(number, "leaf")), ["1 leaf", "2 leaves"]);
+    }
+
+    #[test]
+    fn audits_are_told_by_what_is_sealed() {
+        let mut service = Service { passed: 1, ..Service::default() };
+        assert_eq!(audits(&service), "1 audit passed, 0 found guilty");
+        (service.passed, service.convicted, service.idle) = (12, 1, 2);
+        assert_eq!(audits(&service), "12 audits passed, 1 found guilty, 2 times left undone");
     }
 }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use muster_core::ledger::Service;
 use muster_core::limits;
 use muster_core::lock::lock;
 use muster_replica::archive::mean_loss;
@@ -11,7 +12,7 @@ use muster_replica::exit::Failure;
 use muster_replica::{Event, FollowError, Follower, StopRequests, evidence_words};
 use muster_roles::verifier::audits::{Tally, Work};
 use muster_roles::verifier::{HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput};
-use muster_view::words::counted;
+use muster_view::words::audits;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::info;
 
@@ -24,8 +25,8 @@ const TURN: Duration = Duration::from_secs(60);
 
 /// How watching ended.
 pub enum WatchEnd {
-    /// The run is over.
-    Closed(Tally),
+    /// The run is over: what this process found, and what the records say of this verifier.
+    Closed(Tally, Service),
     /// Somebody asked it to stop.
     Interrupted,
 }
@@ -42,6 +43,8 @@ pub(super) struct VerifierDriver {
     writes: Option<JoinHandle<Result<(), Failure>>>,
     began: Instant,
     interrupted: bool,
+    /// What the records say of this verifier.
+    service: Service,
 }
 
 type Step = Pin<Box<dyn Future<Output = (Follower, Result<Vec<Event>, FollowError>)>>>;
@@ -65,6 +68,7 @@ impl VerifierDriver {
             writes: None,
             began: Instant::now(),
             interrupted: false,
+            service: Service::default(),
         }
     }
 
@@ -114,6 +118,8 @@ impl VerifierDriver {
     fn news(&mut self, follower: &Follower, events: &[Event]) {
         let ledger = follower.ledger();
         self.contacts = Contacts::of(ledger);
+        let own = ledger.member(&self.tools.session.identity.id());
+        self.service = own.map(|own| own.service).unwrap_or_default();
         // Before the news: what to ask follows from the states at hand.
         self.machine.handle(self.now(), VerifierInput::States(self.tools.states()));
         let (whole, in_step, board) = (is_whole(events), follower.in_step(), follower.board());
@@ -129,14 +135,7 @@ impl VerifierDriver {
             Event::Sealed(_) | Event::Notice(_) => None,
         });
         let Some(view) = applied.and_then(|round| follower.ledger().round(round)) else { return };
-        let (tally, duty) = (self.machine.tally(), self.machine.duty());
-        info!(
-            "round {} is over: loss {:.4}; {} passed, {} found guilty; {duty}",
-            view.round(),
-            mean_loss(view),
-            counted(tally.passed, "audit"),
-            tally.guilty
-        );
+        info!("round {} is over: loss {:.4}; {}", view.round(), mean_loss(view), audits(&self.service));
     }
 
     fn take(
@@ -201,7 +200,7 @@ impl VerifierDriver {
                 let tally = self.machine.tally();
                 tools.save_state().await?;
                 tools.write_result(&tally)?;
-                return Ok(Some(WatchEnd::Closed(tally)));
+                return Ok(Some(WatchEnd::Closed(tally, self.service)));
             }
         }
         Ok(None)

@@ -54,6 +54,32 @@ pub struct Member {
     pub doubt: u32,
     /// The row that it was drawn for, while the state has several.
     pub holding: Option<Holding>,
+    /// What it has done so far.
+    pub service: Service,
+}
+
+/// STAND-12: what a member has done for the run, by sealed records alone: the same for everybody, and after every restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// A node's leaves that counted in rounds that are over, those that were taken back later included.
+    pub leaves: u64,
+    /// A verifier's audits that found all equal, as far as they are sealed as credit.
+    pub passed: u64,
+    /// Members that were banned on its accusation.
+    pub convicted: u64,
+    /// How often a verifier left its duty undone.
+    pub idle: u64,
+}
+
+impl core::iter::Sum for Service {
+    fn sum<I: Iterator<Item = Self>>(services: I) -> Self {
+        services.fold(Self::default(), |sum, one| Self {
+            leaves: sum.leaves.saturating_add(one.leaves),
+            passed: sum.passed.saturating_add(one.passed),
+            convicted: sum.convicted.saturating_add(one.convicted),
+            idle: sum.idle.saturating_add(one.idle),
+        })
+    }
 }
 
 /// Why a member's tree of invitations is closed.

@@ -530,6 +530,47 @@ fn duty_3_what_is_opened_again_too_late_to_be_audited_is_not_due() {
     }
 }
 
+/// STAND-12
+#[test]
+fn stand_12_what_a_member_has_done_follows_from_the_records() {
+    let mut chain = long();
+    let service = |chain: &Chain, identity: &Identity| chain.ledger.member(&identity.id()).unwrap().service;
+    assert_eq!(service(&chain, &node(1)), Service::default());
+    chain.finish_round();
+    let leaves = |chain: &Chain, round| -> u64 {
+        let view = chain.ledger.round(Round(round)).unwrap();
+        let own = view.slot_of(&node(1).id()).and_then(|slot| view.commitment(slot)).unwrap();
+        own.commit.leaves.into()
+    };
+    let first = leaves(&chain, 0);
+    assert_eq!(service(&chain, &node(1)), Service { leaves: first, ..Service::default() });
+    let (verifier_id, member) = (verifier(0).id(), node(1).id());
+    let drawn = drawn_leaves(2, chain.ledger.manifest().audit.leaves);
+    let verdict = Digest::default();
+    chain.finish_round_with(vec![Credit {
+        verdict,
+        round: Round(0),
+        verifier: verifier_id,
+        member,
+        leaves: drawn,
+    }]);
+    assert_eq!(service(&chain, &node(1)).leaves, first + leaves(&chain, 1));
+    chain.seal(Body::Idle(Idle { verifier: verifier_id, round: Round(0) }));
+    let ban = Ban {
+        culprit: node(2).id(),
+        effective: chain.ledger.first_round_without(),
+        round: Round(0),
+        finding: FindingKind::SumMismatch,
+        evidence: Digest([1; 32]),
+        accuser: verifier_id,
+        jury: Default::default(),
+    };
+    chain.seal(Body::Ban(ban));
+    assert_eq!(service(&chain, &verifier(0)), Service { leaves: 0, passed: 1, convicted: 1, idle: 1 });
+    let all: Service = chain.ledger.members().iter().map(|member| member.service).sum();
+    assert_eq!((all.passed, all.convicted, all.idle), (1, 1, 1));
+}
+
 #[test]
 fn duty_5_an_idle_verifier_is_away_and_inspects_nothing_more() {
     let mut chain = Chain::begin();

@@ -81,7 +81,6 @@ impl Node {
         if let Some(view) = self.ledger.round(round) {
             let slot = view.slot_of(&self.me()).filter(|slot| view.counted(*slot));
             let counted = slot.and_then(|slot| view.commitment(slot)).map_or(0, |own| own.commit.leaves);
-            self.leaves += u64::from(counted);
             self.tell(Milestone::Over(round, counted));
         }
         // Audits and exhibits ask for contributions for that long (ROUND-4).

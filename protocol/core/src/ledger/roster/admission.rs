@@ -7,7 +7,7 @@ use crate::coins::CoinTerms;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round};
 use crate::ledger::chain::ChainTip;
-use crate::ledger::member::{Closed, Member, Standing};
+use crate::ledger::member::{Closed, Member, Service, Standing};
 use crate::limits;
 use crate::manifest::{Listed, Mode};
 use crate::messages::enrol::{CloseTree, Enrol, Presented, Role, is_name};
@@ -121,6 +121,7 @@ impl Roster {
             credits: BTreeMap::new(),
             doubt: 0,
             holding: None,
+            service: Service::default(),
         });
     }
 

@@ -68,6 +68,8 @@ impl Roster {
         let leaves = member.credits.entry(credit.verifier).or_insert(0);
         *leaves = leaves.saturating_add(credit.leaves);
         member.doubt = member.doubt.saturating_sub(credit.leaves);
+        let verifier = self.member_mut(&credit.verifier).or_bug("the verifier of a credit that was checked");
+        verifier.into_iter().for_each(|verifier| verifier.service.passed += 1);
     }
 
     /// A verifier was convicted: its credit for what is open again is void until somebody else has passed it (STAND-1), and

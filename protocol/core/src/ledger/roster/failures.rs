@@ -72,12 +72,16 @@ impl Roster {
         }
     }
 
-    /// LEDGER-20: those that counted in a round that is over come closer to forgiveness.
-    pub(in crate::ledger) fn apply_good_round(&mut self, counted: &[MemberId]) {
-        for member in counted {
+    /// LEDGER-20: those that counted in a round that is over, with so many leaves, come closer to forgiveness.
+    pub(in crate::ledger) fn apply_good_round(&mut self, counted: &[(MemberId, u32)]) {
+        for (member, leaves) in counted {
             let member = self.member_mut(member).or_bug("a member that counted");
+            let Some(member) = member else { continue };
+            member.service.leaves = member.service.leaves.saturating_add(u64::from(*leaves));
             // Nothing is forgiven to whoever has not failed.
-            let Some(member) = member.filter(|member| member.failures > 0) else { continue };
+            if member.failures == 0 {
+                continue;
+            }
             member.good_rounds += 1;
             // One at a time: that bounds the rounds that it lets wait in vain by 7 + R/64.
             if member.good_rounds >= limits::FORGIVING {

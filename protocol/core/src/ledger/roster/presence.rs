@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Roster;
+use crate::bug::OrBug;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round};
 use crate::ledger::chain::{ChainTip, Stage};
@@ -91,6 +92,8 @@ impl Roster {
 
     /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
     pub(in crate::ledger) fn apply_idle(&mut self, verifier: &MemberId, chain: &ChainTip) {
+        let idle = self.member_mut(verifier).or_bug("a verifier that is idle");
+        idle.into_iter().for_each(|member| member.service.idle += 1);
         // A verifier that is idle again and again holds up rounds as a silent node does.
         self.count_failure(verifier, chain.next_round(), chain.height());
     }
@@ -117,6 +120,9 @@ impl Roster {
     pub(in crate::ledger) fn apply_conviction(&mut self, ban: &Ban, opened: &BTreeMap<MemberId, u32>) {
         self.void_credit(&ban.culprit, ban.finding, opened);
         self.close_trees(&ban.culprit);
+        // The steward accuses, too, and is no member.
+        let accuser = self.member_mut(&ban.accuser);
+        accuser.into_iter().for_each(|accuser| accuser.service.convicted += 1);
     }
 
     /// Checks a return, which also tells where a member has moved to.

@@ -199,11 +199,11 @@ impl Rounds {
 
     /// Who has counted in the last round, which is over, and the verifiers that are still there: these have done their duty
     /// so far.
-    pub(in crate::ledger) fn counted(&self) -> Vec<MemberId> {
+    pub(in crate::ledger) fn counted(&self) -> Vec<(MemberId, u32)> {
         let Some(view) = self.current().or_bug("a round that is over") else { return Vec::new() };
         let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
-        let counted = counted.map(|(_, commitment)| commitment.author);
-        counted.chain(view.inspectors().iter().copied()).collect()
+        let counted = counted.map(|(_, commitment)| (commitment.author, commitment.commit.leaves));
+        counted.chain(view.inspectors().iter().map(|inspector| (*inspector, 0))).collect()
     }
 
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
