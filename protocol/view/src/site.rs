@@ -4,6 +4,7 @@
 
 pub mod charts;
 mod data;
+mod door;
 mod pages;
 mod records;
 mod tables;

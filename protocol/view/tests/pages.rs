@@ -102,6 +102,16 @@ fn site(purpose: Purpose) -> Site {
     Site::new(View::told(manifest(), story()), purpose)
 }
 
+#[test]
+fn an_auditor_finds_the_line_to_begin_with() {
+    let run = format!("{:#}@{:#}@", manifest().run(), manifest().steward);
+    for page in ["bans.html", "manifest.html"] {
+        let page = site(Purpose::Live).page(page, "").expect("a page");
+        let text = String::from_utf8_lossy(&page.body).into_owned();
+        assert!(text.contains(&format!("muster-verifier observe {run}HOST:PORT --data-dir DIR")), "{text}");
+    }
+}
+
 /// A tag of a page: its name and its attributes.
 struct Tag {
     name: String,

@@ -233,18 +233,18 @@ impl Site {
 
     fn bans_page(&self, story: &Story, page: usize, version: u64) -> Document {
         let mut document = Document::titled("Bans").saying(
-            "A ban rests on a file of evidence, which anybody can re-execute. Do not believe this page; download the file, or take \
-             it from the folder evidence of any member, and run the command below.",
+            "A ban rests on a file of evidence, which anybody can re-execute. Do not believe this page: follow the \
+             run into a folder DIR of your own, and check the ban there. Whoever is a member has such a folder.",
         );
         let (bans, pager) = paged("bans", page, story.bans.iter().rev().collect::<Vec<_>>());
         document.table("All bans", Table { pager, ..self.bans_table(story, &bans) });
         if !bans.is_empty() {
-            // DIR is any member's: where it lies here is nobody's business.
-            let commands = bans
+            // DIR is anybody's own: where this program has its folder is nobody's business.
+            let checks = bans
                 .iter()
                 .take(FEW)
                 .map(|ban| format!("muster-verifier check DIR/evidence/{}.evidence\n", ban.evidence));
-            document.code("Check them", commands.collect::<String>());
+            document.code("Check them", format!("{}{}", self.observe_line(), checks.collect::<String>()));
         }
         let harm = self.harm(story, story.harm.iter().rev().take(FEW));
         document.table("What was found in convicts' earlier rounds", harm);
@@ -301,6 +301,7 @@ impl Site {
         document.fact("Run", Cell::of(format!("{:#}", manifest.run())).looking("code"));
         document.fact("Organiser", Cell::of(format!("{:#}", manifest.organiser)).looking("code"));
         document.fact("Steward", Cell::of(format!("{:#}", manifest.steward)).looking("code"));
+        document.code("Follow the run yourself, checking every record and every state", self.observe_line());
         for (heading, sentences) in manifest::words(manifest) {
             document.text(heading, sentences);
         }
