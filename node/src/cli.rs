@@ -3,6 +3,7 @@
 
 mod act;
 mod arguments;
+mod company;
 mod options;
 
 use std::ffi::OsString;

@@ -145,6 +145,7 @@ impl StewardDriver {
             if let Some(ending) = self.machine.ending(self.now(), self.presence.is_empty()) {
                 return Ok(ending);
             }
+            self.report.gathering(self.machine.ledger());
             let pause = self.pause();
             first = tokio::select! {
                 Some(message) = self.queue.recv() => Some(message),
@@ -291,7 +292,6 @@ impl StewardDriver {
             Body::Outcome(outcome) => self.intake.over(outcome.round),
             _ => {}
         }
-        self.report.gathering(self.machine.ledger());
         Ok(())
     }
 

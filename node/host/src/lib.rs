@@ -44,7 +44,7 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_keeper::intake::Intake;
 use muster_keeper::shares::Places;
-use muster_net::clock;
+use muster_net::clock::{REMEDY, implausible, now};
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::shares::Turns;
@@ -104,7 +104,10 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let mut report = Reporter::open(&options.folder, options.progress)?;
     report.started(recovered.ledger.next_round());
-    let care = warnings(&recovered.manifest).into_iter().chain(short_disk(&recovered.manifest, &options)).chain(wrong_clock());
+    let care = warnings(&recovered.manifest)
+        .into_iter()
+        .chain(short_disk(&recovered.manifest, &options))
+        .chain(wrong_clock());
     care.for_each(|warning| report.line(&format!("warning: {warning}")));
     let listening = Listening::bind(&recovered.home, &options).await?;
     let origins = Origins::recall(&recovered.home, &recovered.ledger, listening.shares.clone());
@@ -157,8 +160,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
 
 /// What is wrong with the clock, by which members and invitations are judged, in words.
 fn wrong_clock() -> Option<String> {
-    let found = clock::implausible(clock::now())?;
-    Some(format!("the clock says {found}: nobody else will be able to connect; {}", clock::REMEDY))
+    let found = implausible(now())?;
+    Some(format!("the clock says {found}: nobody else will be able to connect; {REMEDY}"))
 }
 
 /// What is missing of the disk that the run will take, in words. A steward hosts all the same: everybody waits for it, and it

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use muster_core::audit::Judgement;
@@ -17,6 +17,7 @@ use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::round::Awaited;
+use muster_organise::organiser_key;
 use muster_replica::archive::mean_loss;
 use muster_replica::exit::{Failure, Outcome};
 use muster_roles::steward::Bulletin;
@@ -25,13 +26,14 @@ use muster_show::progress::ProgressDisplay;
 use muster_store::patience::patiently;
 use muster_view::event::{FoundWord, LOG, LogEvent, PartEvent, PastEvent, RoundEvent};
 use muster_view::story::DutyLine;
-use muster_view::words::counted;
+use muster_view::words::{audits, counted};
 
 /// Most aggregators named for a round in which nobody counted.
 const SHOWN: usize = 3;
 
 /// Tells what happens.
 pub(super) struct Reporter {
+    folder: PathBuf,
     progress: ProgressDisplay,
     log: File,
     round_began: Instant,
@@ -56,6 +58,7 @@ impl Reporter {
         })?;
         let progress = ProgressDisplay::new(drawn);
         Ok(Self {
+            folder: folder.to_owned(),
             progress,
             log,
             round_began: Instant::now(),
@@ -111,14 +114,22 @@ impl Reporter {
             Bulletin::Stopping => self.line("finishing the round, then stopping (Ctrl-C again aborts)"),
             Bulletin::Closed(root) => {
                 self.duties.clone_from(duties);
-                self.close(*root);
+                self.close(ledger, *root);
             }
         }
     }
 
     /// Shows whom the run waits for while it gathers.
     pub(super) fn gathering(&self, ledger: &Ledger) {
-        self.progress.gathering(ledger);
+        self.progress.gathering(ledger, |role, count| {
+            let folder = self.folder.display();
+            // Before the first round newcomers on probation would not count.
+            let founder = role == Role::Node && ledger.manifest().admission.probation > 0;
+            let founder = if founder { " --founder" } else { "" };
+            let uses = if count > 1 { format!(" --uses {count}") } else { String::new() };
+            let key = if organiser_key(&self.folder, None).exists() { "" } else { " --organiser-key FILE" };
+            Some(format!("muster invite {folder} --role {}{uses}{founder}{key}", role.word()))
+        });
     }
 
     /// A verifier began an audit.
@@ -171,14 +182,11 @@ impl Reporter {
         };
         let (nodes, verifiers) = (active(Role::Node), active(Role::Verifier));
         let text = format!(
-            "loss {loss:.3}, {:.0} tokens/s, {}, {}, {}, {} passed, {} guilty{}",
+            "loss {loss:.3}, {:.0} tokens/s, {}, {}, {}",
             tokens as f64 / seconds.max(1e-3),
             counted(nodes, "node"),
             counted(verifiers, "verifier"),
-            counted(self.audits, "audit"),
-            self.passed,
-            self.guilty,
-            overdue(&self.duties),
+            audits(&ledger.members().iter().map(|member| member.service).sum()),
         );
         self.progress.round(u64::from(round.0) + 1, u64::from(manifest.training.rounds), &text);
         self.event(&LogEvent::Round(Box::new(RoundEvent {
@@ -369,10 +377,13 @@ impl Reporter {
     }
 
     /// The run is over.
-    fn close(&mut self, root: Digest) {
+    fn close(&mut self, ledger: &Ledger, root: Digest) {
         self.progress.finish();
         for (verifier, counts) in &self.duties {
-            self.progress.line(&format!("{verifier}: {counts}"));
+            let own = ledger.member(verifier).map(|member| member.service).unwrap_or_default();
+            let said = audits(&own);
+            self.progress
+                .line(&format!("{verifier}: by the records {said}; since this program began {counts}"));
         }
         self.progress.line(&format!("the run is over; final state {root:#}"));
         self.event(&LogEvent::Close { root, duties: shown(&self.duties) });
@@ -421,27 +432,31 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
         _ => contacts.join(", "),
     };
     if !view.weighs() && view.commitments().next().is_some() {
-        return format!("none of the {} members that committed has weight", view.commitments().count());
+        return format!(
+            "none of the {} that committed has weight",
+            counted(view.commitments().count(), "member")
+        );
     }
     if view.commitments().next().is_none() {
         return "nobody that had a seat committed to anything in time".into();
     }
     if parts == 0 {
         return format!(
-            "{all} members committed, and there was nobody that could be dialled to combine their parts"
+            "{} committed, and there was nobody that could be dialled to combine their parts",
+            counted(all, "member")
         );
     }
     if delivered == 0 {
-        return format!("none of {all} members could deliver its parts to those that combine them: {who}");
+        return format!(
+            "none of {} could deliver its parts to those that combine them: {who}",
+            counted(all, "member")
+        );
     }
     format!(
-        "{delivered} of {all} members delivered, but none of {parts} parts was combined and fetched in time from {who}"
+        "{delivered} of {} delivered, but none of {} was combined and fetched in time from {who}",
+        counted(all, "member"),
+        counted(parts, "part")
     )
-}
-
-fn overdue(duties: &BTreeMap<MemberId, Counts>) -> String {
-    let overdue: u64 = duties.values().map(|counts| counts.overdue).sum();
-    if overdue == 0 { String::new() } else { format!(", {overdue} left undone") }
 }
 
 /// Duties by verifier, for programs.

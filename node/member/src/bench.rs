@@ -1,8 +1,11 @@
 //! `muster bench`: whether this machine can help, in seconds and without peers.
 
+mod stint;
 mod trials;
 
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{self, MatrixBenchmark, Strided};
@@ -14,11 +17,14 @@ use muster_core::limits;
 use muster_core::manifest::{Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
 use muster_core::regime::Regime;
 use muster_organise::config::{Makers, Settings};
+use muster_organise::estimate::Estimate;
 use muster_organise::size;
 use muster_replica::exit::{Failure, Outcome};
 use muster_replica::memory::{self, Need};
 use muster_store::{reading, regular};
+use muster_view::words::counted;
 
+use stint::Stint;
 use trials::{Timings, Trials};
 
 /// What leaves take of a measurement that a person waits for.
@@ -27,6 +33,13 @@ pub const PATIENCE: Duration = Duration::from_secs(6);
 const GRAPHICS: f64 = 100.0;
 /// Share of the steward's patience in which a node takes up leaves.
 const COMMIT_SHARE: f64 = 0.7;
+/// How long products are measured, and where a guess will do.
+const PRODUCTS: Duration = Duration::from_millis(400);
+const GLANCE: Duration = Duration::from_millis(40);
+/// Share of the speed of products that leaves have, about.
+const USE: f64 = 0.5;
+/// Share of a processor below which others are taken to have the rest.
+const BUSY: f64 = 0.8;
 /// Rows, columns and depth of a product whose factors stay in the first two caches.
 const IN_CACHE: [usize; 3] = [96, 64, 256];
 
@@ -75,6 +88,10 @@ pub struct Benchmark {
     memory: Need,
     /// Why there is too little memory, if so.
     lacking: Option<Misuse>,
+    /// Share of a processor that this program had, where the system tells.
+    had: Option<f64>,
+    /// Whether the text is known, and not made up.
+    has_text: bool,
 }
 
 /// Measures.
@@ -102,12 +119,17 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     backend.has_room(&manifest).map_err(broken)?;
     let exact = machine.is_exact(&manifest)?;
     let on_device = machine.is_on_device(&manifest)?;
-    let (peak, product) = (measure::peak(), product(path)?);
+    let stint = Stint::begin();
+    let (peak, product) = (measure::peak(), product(path, PRODUCTS)?);
+    let had = stint.share();
     let mut memory = memory::contributing(&manifest, &machine);
+    let has_text = match &options.workload {
+        Workload::Default => false,
+        Workload::At(path) => path.is_dir(),
+        Workload::Agreed(_) => true,
+    };
     // Settings alone say nothing of the text.
-    if matches!(&options.workload, Workload::Default)
-        || matches!(&options.workload, Workload::At(path) if !path.is_dir())
-    {
+    if !has_text {
         memory = memory.beside_text();
     }
     let lacking = memory::within(memory, memory::available()).err();
@@ -139,6 +161,8 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
         timings,
         memory,
         lacking,
+        had,
+        has_text,
     })
 }
 
@@ -181,15 +205,33 @@ pub(super) fn manifest(workload: &Workload) -> Outcome<Manifest> {
     Ok(settings.manifest(&makers, data)?)
 }
 
+/// How long a run computes on machines like this one with all their processors, guessed from products alone in a moment, in words.
+///
+/// # Errors
+/// [`Failure`] naming the kernels that this processor lacks.
+pub fn guess(manifest: &Manifest) -> Outcome<String> {
+    let stint = Stint::begin();
+    let product = product(KernelPath::detect(), GLANCE)?;
+    let had = stint.share();
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let window = window_operations(&manifest.model) / (product * threads as f64 * USE);
+    let time = Estimate::of(manifest).time(window * f64::from(manifest.training.leaf_windows), 0.0);
+    let processors = counted(threads, "processor");
+    Ok(match had.filter(|had| *had < BUSY) {
+        None => format!("{time} with {processors}, as a guess"),
+        Some(_) => format!("{time} at most, as a guess: this machine is busy, try again"),
+    })
+}
+
 /// FLOP/s of products within the caches: the best of some.
-fn product(path: KernelPath) -> Outcome<f64> {
+fn product(path: KernelPath, patience: Duration) -> Outcome<f64> {
     let mut products = MatrixBenchmark::new(path)?;
     let [rows, columns, depth] = IN_CACHE;
     let (left, right) = (vec![0.5; rows * depth], vec![0.25; depth * columns]);
     let mut out = vec![0.0; rows * columns];
     let begun = Instant::now();
     let mut best = f64::INFINITY;
-    while begun.elapsed() < Duration::from_millis(400) {
+    while begun.elapsed() < patience {
         let begun = Instant::now();
         for _ in 0..8 {
             products.multiply(
@@ -272,10 +314,7 @@ impl Benchmark {
         let Self { path, threads, manifest, peak, product, memory, .. } = self;
         let (model, windows) = (&manifest.model, manifest.training.leaf_windows);
         let mut lines = vec![
-            (
-                "kernels",
-                format!("{}, {threads} {}", path.name(), if *threads == 1 { "thread" } else { "threads" }),
-            ),
+            ("kernels", format!("{}, {}", path.name(), counted(*threads, "thread"))),
             (
                 "model",
                 format!("{}, leaves of {windows} × {} tokens", size::parameters(model), model.sequence),
@@ -294,10 +333,23 @@ impl Benchmark {
         if let Some(timings) = &self.timings {
             lines.extend(self.timing_lines(timings));
         }
+        lines.extend(self.plan().map(|plan| ("the run", plan)));
         lines.push(("memory", format!("{} at least, as a node of this run", memory::shown(memory.bytes()))));
+        lines.extend(self.had.filter(|had| *had < BUSY).map(|had| ("busy", format!(
+            "this machine is busy: try again. This program had {:.0} % of a processor, so that it is faster than is said here",
+            100.0 * had
+        ))));
         let (can, why) = self.verdict().map_or_else(|why| ("no", why), |why| ("yes", why));
         lines.push(("can help", format!("{can}, because {why}")));
         lines.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<10} {value}\n"))
+    }
+
+    /// What the whole run comes to.
+    fn plan(&self) -> Option<String> {
+        let timings = self.timings?;
+        let estimate = Estimate::of(&self.manifest);
+        let time = estimate.time(timings.leaf, timings.update.unwrap_or_default());
+        Some(if self.has_text { format!("{}; {time}", estimate.text()) } else { time })
     }
 
     fn timing_lines(&self, timings: &Timings) -> Vec<(&'static str, String)> {
@@ -359,6 +411,7 @@ mod tests {
             "tokens",
             "update",
             "memory",
+            "of computing on 4 machines like this one",
             "can help   yes, because 16 of a round's 16 leaves fit into the 21.0 s",
         ] {
             assert!(text.contains(word), "{word}: {text}");

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use muster_core::limits;
 use muster_core::manifest::{Manifest, Mode};
 use muster_core::regime::Regime;
+use muster_view::words::counted;
 
+use crate::estimate::worn;
 use crate::rates::{Rates, Wrong, percent};
 
 /// A whole, in the shares of a manifest.
@@ -33,8 +35,8 @@ pub fn prospect(manifest: &Manifest) -> String {
     if let Some(local) = manifest.local() {
         let _ = writeln!(
             text,
-            "A leaf is here a segment of {} steps, which verifiers recompute from the start of the round.",
-            local.segment
+            "A leaf is here a segment of {}, which verifiers recompute from the start of the round.",
+            counted(local.segment, "step")
         );
     }
     let _ = write_worst(&rates, nodes, &mut text);
@@ -46,9 +48,12 @@ fn write_worst(rates: &Rates, nodes: u32, text: &mut String) -> std::fmt::Result
     let Rates { share, leaves, drawn, .. } = *rates;
     writeln!(
         text,
-        "With {nodes} nodes, {leaves} leaves each: verifiers audit {} of the contributions and recompute {drawn} of {leaves} \
-         leaves in each, {} of all leaves.\nWhat a cheat places until an audit convicts it, on average (C3 in spec/model.md):\n",
+        "With {}, {} each: verifiers audit {} of the contributions and recompute {drawn} of {} in each, {} of all \
+         leaves.\nWhat a cheat places until an audit convicts it, on average (C3 in spec/model.md):\n",
+        counted(nodes, "node"),
+        counted(leaves, "leaf"),
         percent(share),
+        counted(leaves, "leaf"),
         percent(rates.recomputed())
     )?;
     writeln!(text, "  {:<10} {:<44} {:>10} {:>8}", "attack", "", "bad leaves", "rounds")?;
@@ -69,24 +74,24 @@ fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
     writeln!(
         text,
         "A member that says nothing holds up a round for {} s until commitments, {} s until deliveries or {} s until results are \
-         sealed without it, in at most {} of {} rounds. An audit that it does not answer is sealed as its silence after {} s at the \
-         latest: it has no seat until it answers, or until the round is forgotten, {} rounds later; verifiers recompute all its \
+         sealed without it, in at most {} of {}. An audit that it does not answer is sealed as its silence after {} s at the \
+         latest: it has no seat until it answers, or until the round is forgotten, {} later; verifiers recompute all its \
          leaves meanwhile.",
         seconds(timers.commit),
         seconds(timers.part),
         seconds(timers.result),
         u32::from(limits::FAILURES) + manifest.most_rounds() / limits::FORGIVING,
-        manifest.most_rounds(),
+        counted(manifest.most_rounds(), "round"),
         seconds(timers.audit),
-        manifest.retention.contributions.max(1)
+        counted(manifest.retention.contributions.max(1), "round")
     )
 }
 
 /// What an organiser should know of a run before it begins, and whoever hosts it: too few verifiers, invitations that cost
-/// nothing, rounds that are forgotten soon.
+/// nothing, rounds that are forgotten soon, a text that is read too often.
 pub fn warnings(manifest: &Manifest) -> Vec<String> {
     let said = too_few(manifest).into_iter().chain(unpriced(manifest)).map(str::to_owned);
-    said.chain(uninvited(manifest)).chain(forgetting(manifest)).collect()
+    said.chain(uninvited(manifest)).chain(forgetting(manifest)).chain(worn(manifest)).collect()
 }
 
 /// What is wrong where a run waits for more nodes than may come without an invitation before its first round (STAND-8).
@@ -97,8 +102,9 @@ fn uninvited(manifest: &Manifest) -> Option<String> {
     let places = all.min(most.div_ceil(2)).min(admission.per_round.into());
     (admission.mode == Mode::Open && nodes > places).then(|| {
         format!(
-            "the run begins with {nodes} nodes, of which {places} at most may come without an invitation: invite the others, or \
-             set a smaller admission.start_nodes, or a larger admission.per_round or admission.most_members"
+            "the run begins with {}, of which {places} at most may come without an invitation: invite the others, or \
+             set a smaller admission.start_nodes, or a larger admission.per_round or admission.most_members",
+            counted(nodes, "node")
         )
     })
 }
@@ -144,9 +150,10 @@ fn forgetting(manifest: &Manifest) -> Option<String> {
     // Where nothing is audited, that is the thing to say.
     (share > 0.0 && manifest.profile.is_replayable() && chance > RARE).then(|| {
         format!(
-            "with probability {} none of a cheat's first {rounds} contributions is audited, and the archive of the run then lacks \
+            "with probability {} none of a cheat's first {} is audited, and the archive of the run then lacks \
              what it would take to replay it. A larger audit.share, or retention.contributions, lowers that",
-            percent(chance)
+            percent(chance),
+            counted(rounds, "contribution")
         )
     })
 }

@@ -26,20 +26,16 @@ fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
     let loss = |round: Option<&super::live::RoundFact>| {
         round.map_or("none".into(), |round| format!("{:.3}", round.loss))
     };
-    let rounds = facts.rounds.len();
+    let rounds = counted(facts.rounds.len(), "round");
     let replay = facts.seconds - facts.run_seconds;
     match &facts.replay_stopped {
         None => writeln!(
             text,
-            "{rounds} rounds in {:.0} s, replayed to the last bit in {replay:.0} s",
+            "{rounds} in {:.0} s, replayed to the last bit in {replay:.0} s",
             facts.run_seconds
         )?,
-        Some(what) if what == UNREPLAYED => {
-            writeln!(text, "{rounds} rounds in {:.0} s, {what}", facts.run_seconds)?
-        }
-        Some(what) => {
-            writeln!(text, "{rounds} rounds in {:.0} s; the replay stopped: {what}", facts.run_seconds)?
-        }
+        Some(what) if what == UNREPLAYED => writeln!(text, "{rounds} in {:.0} s, {what}", facts.run_seconds)?,
+        Some(what) => writeln!(text, "{rounds} in {:.0} s; the replay stopped: {what}", facts.run_seconds)?,
     }
     for rewind in &facts.rewinds {
         writeln!(

@@ -17,6 +17,7 @@ use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_show::Surroundings;
 use muster_show::board::{self, Board};
 use muster_show::progress::ProgressDisplay;
+use muster_view::words::counted;
 use muster_view::{Source, View};
 
 use super::cast::{Cast, surroundings};
@@ -120,8 +121,8 @@ fn rehearse(
     prepare(rehearsal, workspace)?;
     let mut cast = Cast::start(rehearsal, workspace, interrupt)?;
     progress.line(&format!(
-        "a steward and {} members are started, each a process of its own",
-        cast.players.len()
+        "a steward and {} are started, each a process of its own",
+        counted(cast.players.len(), "member")
     ));
     let mut seen = surroundings(rehearsal);
     if rehearsal.web.is_some() {

@@ -1,17 +1,27 @@
 //! What a person sees while it works: bars on a terminal, plain lines elsewhere.
 
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-use muster_core::ledger::{Ledger, Stage};
+use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::lock::lock;
 use muster_core::messages::enrol::Role;
 use muster_replica::StopRequests;
+use muster_view::words::counted;
 
 use crate::board::give_back;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// How often it is said whom a run waits for.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Whom a run may wait for.
+const ROLES: [Role; 2] = [Role::Node, Role::Verifier];
+
 /// Bars or lines on standard error.
 pub struct ProgressDisplay {
     rounds: ProgressBar,
+    /// When it was last said whom the run waits for.
+    told: Mutex<Option<Instant>>,
     drawn: bool,
 }
 
@@ -24,7 +34,7 @@ impl ProgressDisplay {
         if drawn {
             rounds.enable_steady_tick(Duration::from_millis(500));
         }
-        Self { rounds, drawn }
+        Self { rounds, told: Mutex::default(), drawn }
     }
 
     /// A round is over.
@@ -37,21 +47,28 @@ impl ProgressDisplay {
         }
     }
 
-    /// While a run gathers: an empty bar, and whom it waits for, as often as that changes.
-    pub fn gathering(&self, ledger: &Ledger) {
+    /// While a run gathers: an empty bar, and whom it waits for, when that changes and each minute. `invite` says how to bring in
+    /// so many members of a role, for whoever may.
+    pub fn gathering(&self, ledger: &Ledger, invite: impl Fn(Role, usize) -> Option<String>) {
         if ledger.stage() != Stage::Gathering {
             return;
         }
         let text = awaited(ledger);
-        if self.rounds.message() == text {
+        let mut told = lock(&self.told);
+        if self.rounds.message() == text && told.is_some_and(|told| told.elapsed() < AGAIN) {
             return;
         }
+        *told = Some(Instant::now());
         self.rounds.set_length(ledger.manifest().training.rounds.into());
         self.rounds.set_position(ledger.next_round().0.into());
         self.rounds.set_message(text.clone());
-        if !self.drawn {
-            tracing::info!("{text}");
-        }
+        let missing = ROLES.map(|role| (role, ledger.turnout(role))).into_iter();
+        let missing = missing.map(|(role, turnout)| (role, turnout.wanted.saturating_sub(turnout.here)));
+        let hints = missing.filter(|(_, count)| *count > 0).filter_map(|(role, count)| {
+            let whom = if count == 1 { "one" } else { "them" };
+            invite(role, count).map(|how| format!("; invite {whom}: {how}"))
+        });
+        self.line(&format!("{text}{}", hints.collect::<String>()));
     }
 
     /// A line that stays.
@@ -84,20 +101,32 @@ impl ProgressDisplay {
 
 /// Whom the next round waits for, in words.
 fn awaited(ledger: &Ledger) -> String {
-    let (mut missing, mut here) = (Vec::new(), Vec::new());
-    for (role, turnout) in [Role::Node, Role::Verifier].map(|role| (role.word(), ledger.turnout(role))) {
-        let wanted = turnout.wanted;
-        if !turnout.suffices() {
-            missing.push(format!("{} of {wanted} {role}s", wanted - turnout.here));
-        } else if wanted > 0 {
-            here.push(format!("{} of {wanted} {role}s", turnout.here));
-        }
-    }
-    let here = if here.is_empty() { String::new() } else { format!("; {} are here", here.join(" and ")) };
-    if missing.is_empty() {
+    let turnouts = ROLES.map(|role| (role, ledger.turnout(role)));
+    if turnouts.iter().all(|(_, turnout)| turnout.suffices()) {
         return "everyone is here, the next round is about to begin".into();
     }
-    format!("waiting for {}{here}", missing.join(" and "))
+    let wanted = turnouts.iter().filter(|(_, turnout)| turnout.wanted > 0);
+    let counts = wanted.map(|(role, turnout)| {
+        let (here, needed) = (turnout.here, counted(turnout.wanted, role.word()));
+        // More than are needed may have come.
+        if here > turnout.wanted { counted(here, role.word()) } else { format!("{here} of {needed}") }
+    });
+    let mut counts = counts.map(|count| count + " here");
+    let first = counts.next().unwrap_or_default();
+    let others: String = counts.map(|count| format!(", {}", count.trim_end_matches(" here"))).collect();
+    format!("waiting: {first}{others}{}", newcomers(ledger))
+}
+
+/// Nodes that are here and do not count yet (STAND-1): without these words it would look as if nobody had come.
+fn newcomers(ledger: &Ledger) -> String {
+    let nodes = ledger.members().iter().filter(|member| member.role == Role::Node);
+    let here = nodes.filter(|member| member.standing == Standing::Active);
+    let unproven = here.filter(|member| !ledger.weighs(member)).count();
+    match unproven {
+        0 => String::new(),
+        1 => ", beside one on probation, which does not count yet".into(),
+        more => format!(", beside {more} on probation, which do not count yet"),
+    }
 }
 
 /// Waits until somebody asks this process to stop. From then on the next request ends it at once, with exit code 130.
@@ -110,7 +139,18 @@ pub async fn interrupted() {
     });
 }
 
+/// What is done before the process ends at once, beside giving the terminal back: the newest one.
+static AT_END: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Has this done before a second request ends the process.
+pub fn at_end(action: impl FnOnce() + Send + 'static) {
+    *lock(&AT_END) = Some(Box::new(action));
+}
+
 fn end() -> ! {
     give_back();
+    if let Some(action) = lock(&AT_END).take() {
+        action();
+    }
     std::process::exit(130);
 }

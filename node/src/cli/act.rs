@@ -13,13 +13,14 @@ use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_host::{HostOptions, HostingEnd, PAGE, host};
-use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench};
+use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench, guess};
 use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
 use muster_organise::ask::Caller;
 use muster_organise::checkpoint::Checkpoint;
-use muster_organise::create::{CalibrationFile, CreateOptions, Init, create_within, vacant};
+use muster_organise::create::{CalibrationFile, CreateOptions, Created, Init, create_within, vacant};
+use muster_organise::estimate::Estimate;
 use muster_organise::export::{Exported, export};
 use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
 use muster_organise::gguf::export_gguf;
@@ -28,7 +29,7 @@ use muster_organise::look::looked_at;
 use muster_organise::members::{agreed, close_tree, invitation, members};
 use muster_organise::pack::{PackOptions, pack};
 use muster_organise::prospect::{prospect, warnings};
-use muster_organise::{organiser_key, size};
+use muster_organise::size;
 use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_replica::{disk, invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
@@ -43,6 +44,7 @@ use super::arguments::{
     InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand,
     ViewArguments,
 };
+use super::company::Company;
 use super::options::{GossipArguments, HomeArguments};
 
 /// A line for the person who asked.
@@ -308,14 +310,11 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     let size = size::parameters(&created.manifest.model);
     say(&format!("run {:#}: {size}, {}", created.run, counted(created.manifest.training.rounds, "round")))?;
     if let Some(init) = init {
-        say(&format!("it begins with the parameters of {}", init.display()))?;
-        let sequence = created.manifest.model.sequence;
-        if let Some(context) = created.context.filter(|context| *context > sequence) {
-            say(&format!(
-                "windows have {sequence} tokens of the {context} that it knows; --sequence N for others"
-            ))?;
-        }
+        say_init(init, &created)?;
     }
+    let estimate = Estimate::of(&created.manifest);
+    say(&estimate.text())?;
+    say(&format!("{} (`muster bench {}` measures it)", guess(&created.manifest)?, out.display()))?;
     let memory = memory::contributing(&created.manifest, &Machine::new(1, None)).bytes();
     say(&format!("a node takes at least {} of memory on one thread", memory::shown(memory)))?;
     say_disk(&created.manifest)?;
@@ -336,6 +335,18 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     }
     say(&format!("next: muster host {}", out.display()))?;
     Ok(Exit::Good)
+}
+
+/// What a run begins with that was given a checkpoint.
+fn say_init(folder: &Path, created: &Created) -> Outcome<()> {
+    say(&format!("it begins with the parameters of {}", folder.display()))?;
+    let sequence = created.manifest.model.sequence;
+    match created.context.filter(|context| *context > sequence) {
+        Some(context) => say(&format!(
+            "windows have {sequence} tokens of the {context} that it knows; --sequence N for others"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What a run takes of the disks of those who take part, until its last round.
@@ -368,8 +379,12 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, show, gossip, leaves } =
-        arguments;
+    let HostArguments {
+        folder, listen, advertise, per_address, keep_aggregates, show, gossip, leaves, ..
+    } = arguments;
+    let (nodes, verifier) = (arguments.with_node.unwrap_or(0), arguments.with_verifier);
+    let company = (nodes > 0 || verifier).then(|| Company::new(&folder, nodes, verifier, leaves.words()));
+    let company = company.transpose()?;
     let show = show.options()?;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
@@ -383,15 +398,23 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         gossip,
         machine: leaves.machine(),
     };
-    let key = if organiser_key(&folder, None).exists() { "" } else { " --organiser-key FILE" };
-    let ending = block_on(host(options, |ready| {
-        let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
-        // A run goes on whether or not somebody can read this.
-        if let Some(page) = &ready.page {
-            let _ = say(&format!("{PAGE}{page}"));
+    let ending = block_on(async {
+        let mut members = None;
+        let ending = host(options, |ready| {
+            let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
+            // A run goes on whether or not somebody can read this.
+            if let Some(page) = &ready.page {
+                let _ = say(&format!("{PAGE}{page}"));
+            }
+            let _ = say(&hosting);
+            members = company.map(|company| company.start());
+        });
+        let ending = ending.await;
+        if let Some(members) = members {
+            members.part().await;
         }
-        let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node{key}", folder.display()));
-    }))??;
+        ending
+    })??;
     match ending {
         HostingEnd::Closed => Ok(Exit::Good),
         HostingEnd::Stopped => {

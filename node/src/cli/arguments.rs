@@ -55,7 +55,10 @@ pub(super) enum MusterCommand {
 Ctrl-C finishes the round, unless everybody has left it, and stops; so do SIGTERM and a terminal that closes. The same
 command continues where it stopped, on the same port.
   muster host myrun/
-  muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
+  muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777
+The smallest run, of admission.start_nodes = 1 and start_verifiers = 1, takes one command:
+  muster host myrun/ --with-node --with-verifier --web 8080
+On one machine all compute at once; --threads is for each of them.")]
     Host(HostArguments),
     /// Print an invitation: one line that lets its holder take part. Works while the run is hosted.
     #[command(after_help = "\
@@ -337,6 +340,14 @@ pub(super) struct HostArguments {
     /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.
     #[arg(long)]
     pub(super) keep_aggregates: bool,
+    /// Also start a node on this machine, or N of them, each a process of its own that ends with this one. Its directory lies
+    /// beside the run's folder: myrun-node.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+        value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(super) with_node: Option<u16>,
+    /// Also start a verifier on this machine, by the program muster-verifier beside this one. Its directory: myrun-verifier.
+    #[arg(long)]
+    pub(super) with_verifier: bool,
     #[command(flatten)]
     pub(super) show: ShowArguments,
     #[command(flatten)]

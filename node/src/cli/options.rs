@@ -59,6 +59,19 @@ impl LeafArguments {
     pub(super) fn machine(&self) -> Machine {
         self.backend.machine(self.compute.threads.into(), self.compute.kernel)
     }
+
+    /// The words that say it again, to either program.
+    pub(super) fn words(&self) -> Vec<String> {
+        let mut words = vec!["--threads".to_owned(), self.compute.threads.to_string()];
+        words.extend(
+            self.compute
+                .kernel
+                .into_iter()
+                .flat_map(|kernel| ["--kernel".to_owned(), kernel.name().to_owned()]),
+        );
+        words.extend(self.backend.words());
+        words
+    }
 }
 
 #[derive(Args)]

@@ -4,8 +4,8 @@
 //! strangers and sources; an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`]
 //! bounds who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them,
 //! a [`swarm`] finds members and spreads hints. A [`purse`] bounds what somebody uses over time, and [`reach`] says from where
-//! an address can be dialled; an [`address`] of this machine is found here, and its [`clock`] judged. Everything that a peer can make grow or wait has
-//! a bound: its share, message lengths, queues, and the [`endpoint::Timeouts`].
+//! an address can be dialled; an [`address`] of this machine is found here, and its [`clock`] judged. Everything that a peer can
+//! make grow or wait has a bound: its share, message lengths, queues, and the [`endpoint::Timeouts`].
 
 pub mod address;
 pub mod capacity;

@@ -146,7 +146,7 @@ impl From<ReplayError> for Failure {
 }
 
 impl From<NetError> for Failure {
-    /// What the system reports about an address, and clocks that differ, are a matter of this machine, the rest is of the other end.
+    /// What the system reports about an address, and clocks that differ, are of this machine, the rest is of the other end.
     fn from(error: NetError) -> Self {
         match &error.cause {
             Cause::System(system) if system.kind() == std::io::ErrorKind::AddrInUse => {

@@ -33,7 +33,9 @@ fn unreached(failure: &Failure) -> Finding {
         Exit::Network => {
             "if it is, and others reach it, look at this machine's firewall, and at its clock, which must be right to a day"
         }
-        Exit::Environment => "see to what is said there; if that is the network, this machine has no way to that address",
+        Exit::Environment => {
+            "see to what is said there; if that is the network, this machine has no way to that address"
+        }
         _ => "ask the organiser: nobody can take part in this run",
     };
     Finding::care("steward", failure.message.clone(), remedy)

@@ -94,7 +94,11 @@ pub fn descriptors(capacity: &Capacity) -> Finding {
         return Finding::good("files", found);
     }
     let found = format!("{found}; the program could use {CHANNEL} of members and strangers");
-    Finding::care("files", found, format!("it works, but where many dial, some have to wait; it takes {REMEDY}"))
+    Finding::care(
+        "files",
+        found,
+        format!("it works, but where many dial, some have to wait; it takes {REMEDY}"),
+    )
 }
 
 /// Compares a need with the memory that is left; `whose` is what takes it.

@@ -165,7 +165,7 @@ impl NodeDriver {
         self.ledgers.send_replace(ledger.clone());
         self.shared.pieces.keep();
         self.announce_row(&ledger);
-        self.progress.gathering(&ledger);
+        self.progress.gathering(&ledger, |_, _| None);
         self.steward = follower.steward().clone();
         self.handle(NodeInput::Followed {
             ledger,

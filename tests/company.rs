@@ -1,0 +1,56 @@
+//! One command for the smallest run: a steward that brings a node and a verifier of its own; what is counted of them outlasts
+//! restarts.
+
+use e2e::processes::{Run, wait_for};
+use e2e::programs;
+use e2e::settings::Settings;
+
+/// The number before these words, in the last line that has them.
+fn number(text: &str, words: &str) -> Option<u64> {
+    let line = text.lines().rev().find(|line| line.contains(words))?;
+    line.split(words).next()?.split_whitespace().next_back()?.parse().ok()
+}
+
+#[test]
+fn a_steward_brings_its_members_and_they_end_and_go_on_together() {
+    let settings = Settings { rounds: 40, nodes: 1, verifiers: 1, audit: (1.0, 1), ..Settings::default() };
+    let run = Run::new(programs!(), &settings);
+    let with = ["--with-node", "--with-verifier"];
+    let mut steward = run.host_with(&with);
+    // Until they are here: whom it waits for, and how to invite the role that is missing.
+    steward.wait_for_log("0 of 1 verifier");
+    let log = steward.log();
+    let invite = format!("; invite one: muster invite {} --role verifier", run.at("run"));
+    assert!(log.contains("waiting: ") && log.contains(&invite) && !log.contains("of 1 verifiers"), "{log}");
+    run.wait_round(3);
+
+    let before = number(&std::fs::read_to_string(run.path("run-node.log")).expect("a log"), " in all");
+
+    steward.signal("TERM");
+    assert_eq!(steward.wait(), 130, "{}", steward.log());
+    for member in ["node", "verifier"] {
+        assert!(
+            steward.log().contains(&format!("the {member} on this machine has stopped")),
+            "{}",
+            steward.log()
+        );
+    }
+    // Their directories are free again.
+    let mut steward = run.host_with(&with);
+    wait_for("the end of the run", || !run.events("close").is_empty());
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    run.check_end(&["run-node", "run-verifier"]);
+
+    // The counts are those of the records: the same for member, steward and verifier, whoever was started anew.
+    let node = std::fs::read_to_string(run.path("run-node.log")).expect("a log");
+    let all = number(&node, " in all").expect("a count");
+    assert!(before.is_some_and(|before| 0 < before && before < all), "{before:?} {all}");
+    assert!(node.contains(&format!("; {all} of your leaves counted")), "{node}");
+    let members = run.good(&["members", &run.at("run")]);
+    assert!(members.contains(&format!("{all} leaves counted")), "{members}");
+    let verifier = std::fs::read_to_string(run.path("run-verifier.log")).expect("a log");
+    let [told, own] = [steward.log(), verifier].map(|log| number(&log, " audits passed, 0 found guilty"));
+    assert!(own.is_some_and(|own| own > 0), "{own:?}");
+    assert_eq!(own, number(&members, " audits passed, 0 found guilty"), "{members}");
+    assert_eq!(own, told, "{}", steward.log());
+}
