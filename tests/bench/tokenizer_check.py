@@ -3,14 +3,15 @@
 
     python3 tests/bench/tokenizer_check.py                    # the one inside a wheel on PyPI
     python3 tests/bench/tokenizer_check.py --tokenizer FILE   # another tokenizer.json
-    python3 tests/bench/tokenizer_check.py --text FILE …      # other text, at most 256 KiB a file
+    python3 tests/bench/tokenizer_check.py --text FILE …      # other text
 
-Packs this project's own prose and code and some lines of many scripts, and compares every number of every file, and
-what ends it. Exits with 1 at the first that differs.
+Packs this project's own prose and code, some lines of many scripts, and long texts of them that are packed in windows, and
+compares every number of every file, and what ends it. Exits with 1 at the first that differs.
 """
 
 import argparse
 import array
+import json
 import pathlib
 import subprocess
 import sys
@@ -23,12 +24,10 @@ environment.enter("tokenizers")
 
 import tokenizers
 
-# A wheel that carries the tokeniser of a model in use, and where.
-WHEEL, INSIDE = "anthropic==0.38.0", "anthropic/tokenizer.json"
-# What ends a text, the first that the tokeniser knows: as in node/organise/src/tokenise.rs.
-ENDS = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"]
-# Longer text is cut at the ends of lines before it is tokenised.
-PIECE = 1 << 18
+# A wheel that carries the tokeniser of a model in use, where, and what ends a text in it.
+WHEEL, INSIDE, END = "anthropic==0.38.0", "anthropic/tokenizer.json", "<EOT>"
+# Bytes of a text that is packed in several windows.
+LONG = 1 << 20
 SCRIPTS = """Ärger über Öl. Ça va? Ωμέγα, Москва, 東京都, 서울, नमस्ते, שלום, مرحبا 👩‍🚀🏳️‍🌈 ﬁ ² ½ Å e\u0301
 \ttabs,  two  spaces,    four\n\n\nfn main() { let x = [0u8; 1 << 20]; }  // 1234567890 0x1F 3.14e-10
 <|endoftext|> and </s> are text here, too; \u00a0 no-break, \u200b zero width, \ufeff mark\n"""
@@ -45,6 +44,12 @@ def published(place):
     return path
 
 
+def ended_by(path):
+    """The end of a text, as a tokenizer_config.json says."""
+    word = json.loads(path.read_text())["eos_token"]
+    return word if isinstance(word, str) else word["content"]
+
+
 def numbers(path, size):
     """The little-endian numbers of a file of a corpus."""
     found = array.array({2: "H", 4: "I"}[size], path.read_bytes())
@@ -56,6 +61,7 @@ def numbers(path, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokenizer", type=pathlib.Path, help="instead of the published one")
+    parser.add_argument("--end", help="the token that ends a text, where nothing beside the tokenizer.json says it")
     parser.add_argument("--text", type=pathlib.Path, nargs="+", help="instead of this project's")
     parser.add_argument("--program", help="muster, where it is built already")
     arguments = parser.parse_args()
@@ -66,24 +72,30 @@ def main():
         scripts.write_text(SCRIPTS * 20)
         root = environment.ROOT
         own = [root / "README.md", *sorted((root / "spec").glob("*.md")), *sorted((root / "node/organise/src").glob("*.rs"))]
-        texts = arguments.text or [scripts, *own]
-        if any(path.stat().st_size > PIECE for path in texts):
-            parser.error(f"a text has more than {PIECE} bytes")
+        long, line = place / "long.txt", place / "line.txt"
+        prose = "".join(path.read_bytes().decode() for path in own) + SCRIPTS * 20
+        long.write_text(prose * (1 + LONG // len(prose)))
+        line.write_text(" ".join(prose.split())[:LONG] + "-" * 1000 + "x" * 3000)
+        texts = arguments.text or [scripts, *own, long, line]
         file = arguments.tokenizer or published(place)
-        corpus = place / "corpus"
-        subprocess.run([program, "data", "pack", "--tokenizer", file, "--out", corpus, "--text", *texts, "--held-out", scripts],
-                       check=True, stdout=subprocess.DEVNULL)
         tokeniser = tokenizers.Tokenizer.from_file(str(file))
+        words = (file.parent / "tokenizer_config.json")
+        end = arguments.end or (ended_by(words) if words.exists() else END)
+        corpus = place / "corpus"
+        subprocess.run([program, "data", "pack", "--tokenizer", file, "--end", end, "--out", corpus, "--text", *texts,
+                        "--held-out", scripts], check=True, stdout=subprocess.DEVNULL)
+        # Control words that a text has are text.
+        tokeniser.encode_special_tokens = True
         tokeniser.no_truncation()
         tokeniser.no_padding()
         kinds = 1 + max(tokeniser.get_vocab(with_added_tokens=True).values())
-        end = next((number for number in map(tokeniser.token_to_id, ENDS) if number is not None), None)
+        end = tokeniser.token_to_id(end)
         size = 2 if kinds <= 1 << 16 else 4
         for name, paths in (("train.bin", texts), ("held-out.bin", [scripts])):
             packed, at = numbers(corpus / name, size), 0
             for path in paths:
                 wanted = tokeniser.encode(path.read_bytes().decode(), add_special_tokens=False).ids
-                wanted += [] if end is None else [end]
+                wanted.append(end)
                 found = packed[at:at + len(wanted)]
                 if found != wanted:
                     place = next((i for i, (a, b) in enumerate(zip(found, wanted)) if a != b), len(found))

@@ -162,7 +162,7 @@ impl Run {
         Self::packed(programs, &settings.to_string(), None)
     }
 
-    /// The same with the text of a `run.toml`, and perhaps of a `tokenizer.json`.
+    /// The same with the text of a `run.toml`, and perhaps of a `tokenizer.json` in which `<|endoftext|>` ends a text.
     pub fn packed(programs: Programs, settings: &str, tokeniser: Option<&str>) -> Self {
         Self::routed(programs, settings, tokeniser, 1)
     }
@@ -188,7 +188,7 @@ impl Run {
         let mut pack = vec!["data", "pack", "--text", &text, "--out", &corpus];
         if let Some(tokeniser) = tokeniser {
             fs::write(&file, tokeniser).expect("a file");
-            pack.extend(["--tokenizer", &file]);
+            pack.extend(["--tokenizer", &file, "--end", "<|endoftext|>"]);
         }
         let count = rows.to_string();
         if rows > 1 {

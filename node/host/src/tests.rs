@@ -45,14 +45,7 @@ fn new_run_with(directory: &Path, settings: &str) -> PathBuf {
     fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
     fs::write(at("run.toml"), settings).unwrap();
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
-    let options = PackOptions {
-        text,
-        held_out: vec![],
-        column: None,
-        tokeniser: None,
-        router: None,
-        out: corpus.clone(),
-    };
+    let options = PackOptions { text, out: corpus.clone(), ..PackOptions::default() };
     pack(&options, &mut |_, _| ()).unwrap();
     create(&CreateOptions {
         config: at("run.toml"),

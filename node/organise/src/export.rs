@@ -311,11 +311,8 @@ mod tests {
         fs::write(at("text.txt"), "All happy families are alike. ".repeat(200)).unwrap();
         let router = Some(RouterSize { rows: 3, tokens: 8 });
         let (text, data) = (vec![at("text.txt")], at("corpus"));
-        pack(
-            &PackOptions { text, held_out: vec![], column: None, tokeniser: None, router, out: data.clone() },
-            &mut |_, _| (),
-        )
-        .unwrap();
+        pack(&PackOptions { text, router, out: data.clone(), ..PackOptions::default() }, &mut |_, _| ())
+            .unwrap();
         let settings = "[model]\nfamily = \"mixture\"\nwidth = 8\nlayers = 1\nheads = 2\nkey_value_heads = 1\n\
                         hidden = 6\nsequence = 16\n[experts]\ncolumns = 4\nshared_hidden = 8\nrows = 3\nbranch = 0.0\n";
         fs::write(at("run.toml"), settings).unwrap();

@@ -1,35 +1,65 @@
 //! `muster data pack`: texts become a corpus with Merkle roots.
 
-mod files;
-mod passage;
+mod arrow;
+mod inputs;
+mod lines;
+mod mixture;
+mod opened;
+mod piece;
+mod plain;
 mod saved;
+mod table;
 
-use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use muster_core::manifest::Data;
 use muster_replica::exit::{Failure, Outcome};
-use muster_store::dataset::{self, RouterSize, SourceText, row_shares, unigram_bigram};
+use muster_store::dataset::{
+    self, JoinedTexts, MOST_BYTES, Numbering, RouterSize, TextName, row_shares, unigram_bigram,
+};
+use muster_view::words::counted;
 
-use self::passage::{Passage, Passages, Sources};
-use super::tokenise::{ENDS, LoadedTokeniser};
+use self::inputs::{Input, together};
+use self::mixture::{Mixture, Share};
+pub use self::piece::Format;
+use self::piece::{Piece, Reading};
+use super::tokenise::{EncodedPart, Ending, LoadedTokeniser, TextEncoder};
 
 /// Tokens before a window that a router reads, unless somebody says otherwise.
 pub const ROUTE_TOKENS: u16 = 64;
+/// The field or column that holds the text, unless somebody says otherwise.
+pub const COLUMN: &str = "text";
+/// One of this many texts, or tokens of a single text, is held out when nothing is said about it.
+const HELD_OUT_PART: usize = 20;
+/// Bytes that a corpus may have beyond where somebody wanted no more: texts come a piece at a time.
+const SPARE: u64 = 32 << 20;
+/// Held-out tokens below which somebody should know that losses measured on them say little.
+const FEW: u64 = 1024;
 
 /// What to pack.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PackOptions {
-    /// Files, or folders of which every regular file is taken, in order of their paths. With a column, folders that
+    /// Files, pipes (`-` is standard input), folders of which every file is taken, in order of their paths, and folders that
     /// Python's `datasets` has saved.
     pub text: Vec<PathBuf>,
     /// The same for the held-out text. Without it, a saved dataset's own split for it is held out, else the last twentieth
-    /// of the texts, or the last twentieth of a single file.
+    /// of the texts, or the last twentieth of a single text.
     pub held_out: Vec<PathBuf>,
-    /// The column of saved datasets that holds the text; none for files.
+    /// The field or column that holds the text, where a file has rows; without it, [`COLUMN`].
     pub column: Option<String>,
+    /// What all files hold; without it, their names and beginnings say it.
+    pub format: Option<Format>,
+    /// The share of each path of `text` in the bytes that are packed, in whole parts; without any, all of each is packed.
+    pub weights: Vec<u32>,
+    /// Bytes of the corpus, beyond which no more is read.
+    pub most: Option<u64>,
     /// The `tokenizer.json` whose numbers the corpus holds; without it, bytes.
     pub tokeniser: Option<PathBuf>,
+    /// The token that ends a text; without it, the files beside the tokeniser say it. An empty word: none does.
+    pub end: Option<String>,
+    /// Whether the tokeniser's control words in a text are control tokens. They are plain text otherwise.
+    pub control_words: bool,
     /// The router for a mixture of several rows of experts.
     pub router: Option<RouterSize>,
     /// The new directory.
@@ -41,6 +71,10 @@ pub struct PackOptions {
 pub struct PackedCorpus {
     /// What a manifest says of it.
     pub data: Data,
+    /// What ends each text, where that is no zero byte.
+    pub ending: Option<Ending>,
+    /// What people should know of how it came about, a sentence each.
+    pub remarks: Vec<String>,
     /// Loss on the held-out text of a unigram model of the training text, in nats per token.
     pub unigram: f64,
     /// The same of a bigram model.
@@ -49,216 +83,218 @@ pub struct PackedCorpus {
     pub shares: Vec<f64>,
 }
 
-/// Packs. `progress` is told bytes done and bytes in all.
+/// Packs. `progress` is told bytes read and bytes in all, or 0 where that is not known: of pipes.
 ///
 /// # Errors
-/// [`Failure`] naming the file that is missing, unreadable, no UTF-8, no tokeniser or no dataset, or the corpus whose
-/// text is too short for its rows.
+/// [`Failure`] naming what is missing, unreadable, no UTF-8, no tokeniser or no dataset, the tokeniser without an end of texts, or
+/// the corpus whose text is too short for its rows.
 pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<PackedCorpus> {
-    let tokeniser = options.tokeniser.as_deref().map(LoadedTokeniser::open).transpose()?;
-    let sources = match &options.column {
-        None => files::sources(&options.text, &options.held_out)?,
-        Some(column) => saved::sources(&options.text, &options.held_out, column)?,
+    dataset::vacant(&options.out)?;
+    let numbers = options.tokeniser.as_deref().map(|path| Numbers::open(path, options)).transpose()?;
+    let reading = Rc::new(Reading::new(options.column.as_deref().unwrap_or(COLUMN), options.format));
+    let mut sources = Sources::of(options, &reading)?;
+    if numbers.is_none() && options.most.is_none() && options.weights.is_empty() {
+        sources.check_length(&options.out)?;
+    }
+    let total = sources.total();
+    let mut told = || {
+        let done = reading.bytes.get();
+        progress(done, total.map_or(0, |total| total.max(done)));
     };
-    let total = sources.bytes;
-    let data = match tokeniser {
-        None => {
-            let read = |passages: Passages| passages.map(|passage| passage.map(joined));
-            let (train, held_out) = (read(sources.train), read(sources.held_out));
-            let progress = &mut |done| progress(done, total);
-            dataset::pack_routed(train, held_out, &options.out, options.router, progress)?
-        }
-        Some(tokeniser) if options.column.is_some() && tokeniser.numbering().end.is_none() => {
-            let path = options.tokeniser.as_deref().unwrap_or(&options.out).display();
-            let tokens = ENDS.join(", ");
-            return Err(Failure::usage(format!(
-                "{path}: has no token that ends a text (one of {tokens}), so that the rows of a dataset would run into each \
-                 other; add one to the tokeniser"
-            )));
-        }
-        Some(tokeniser) => numbers(&tokeniser, sources, options, &mut |done| progress(done, total))?,
+    let mut join = |texts: &mut Mixture| Joining::new(options, numbers.as_ref()).join(texts, &mut told);
+    let mut train = join(&mut sources.train)?;
+    let held_out = match &mut sources.held_out {
+        Some(held_out) => join(held_out)?,
+        None => train.hold_out(HELD_OUT_PART),
     };
+    let numbering = numbers.as_ref().map(Numbers::numbering);
+    let data = dataset::pack_joined(train, held_out, &options.out, numbering.as_ref(), options.router)?;
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus);
-    Ok(PackedCorpus { data, unigram, bigram, shares: row_shares(&corpus) })
+    let remarks = remarks(options, &reading, &sources, &data);
+    let ending = numbers.and_then(|numbers| numbers.ending);
+    Ok(PackedCorpus { data, ending, remarks, unigram, bigram, shares: row_shares(&corpus) })
 }
 
-/// A passage as bytes, in which a zero ends each text but the last, which the packer ends.
-fn joined(passage: Passage) -> SourceText {
-    let bytes =
-        passage.texts.into_iter().reduce(|all, text| all + "\0" + &text).unwrap_or_default().into_bytes();
-    SourceText { name: passage.name, bytes }
+/// A tokeniser, and what ends texts in its numbers.
+struct Numbers {
+    tokeniser: LoadedTokeniser,
+    ending: Option<Ending>,
 }
 
-/// Packs the numbers of texts.
-fn numbers(
-    tokeniser: &LoadedTokeniser,
-    sources: Sources,
-    options: &PackOptions,
-    progress: &mut dyn FnMut(u64),
-) -> Outcome<Data> {
-    let told = RefCell::new((0, progress));
-    let read = |passage: Outcome<Passage>| {
-        let Passage { name, texts } = passage?;
-        let numbers = tokeniser.encode_all(&texts, &mut |bytes| {
-            let (done, progress) = &mut *told.borrow_mut();
-            *done += bytes;
-            progress(*done);
-        })?;
-        Ok((name, numbers))
+impl Numbers {
+    fn open(path: &Path, options: &PackOptions) -> Outcome<Self> {
+        let tokeniser = LoadedTokeniser::open(path)?.with_words_as_text(!options.control_words);
+        let ending = Ending::of(&tokeniser, options.end.as_deref())?;
+        Ok(Self { tokeniser, ending })
+    }
+
+    fn numbering(&self) -> Numbering<'_> {
+        self.tokeniser.numbering(self.ending.as_ref().map(|ending| ending.number))
+    }
+}
+
+/// Where the texts come from.
+struct Sources {
+    train: Mixture,
+    held_out: Option<Mixture>,
+    /// The files and pipes of both.
+    texts: Vec<Input>,
+    kept: Vec<Input>,
+}
+
+impl Sources {
+    fn of(options: &PackOptions, reading: &Rc<Reading>) -> Outcome<Self> {
+        let (count, named) = (options.weights.len(), options.text.len());
+        if ![0, named].contains(&count) {
+            let what = format!("--weights has {} for {}", counted(count, "number"), counted(named, "path"));
+            return Err(Failure::usage(format!("{what} of --text; give one for each, in the same order")));
+        }
+        let (mut shares, mut held_out, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, path) in options.text.iter().enumerate() {
+            let (inputs, own) = inputs::inputs(path, &saved::TRAINED, reading)?;
+            all.extend(inputs.clone());
+            let weight = options.weights.get(number).copied();
+            shares.push(Share::new(path, inputs, weight, reading));
+            if options.held_out.is_empty() {
+                held_out.extend(own);
+            }
+        }
+        for path in &options.held_out {
+            held_out.extend(inputs::inputs(path, &saved::HELD_OUT, reading)?.0);
+        }
+        let kept = held_out.clone();
+        let share = |inputs| Share::new(Path::new("held out"), inputs, None, reading);
+        let held_out = (!held_out.is_empty()).then(|| Mixture::new(vec![share(held_out)]));
+        Ok(Self { train: Mixture::new(shares), held_out, texts: all, kept })
+    }
+
+    /// Bytes on the disk, where there is no pipe.
+    fn total(&self) -> Option<u64> {
+        self.texts.iter().chain(&self.kept).map(|input| input.bytes).sum()
+    }
+
+    /// Refuses at once what is too much: files that are texts take as many bytes as a corpus of bytes.
+    fn check_length(&self, out: &Path) -> Outcome<()> {
+        let bytes: u64 = self.texts.iter().filter_map(|input| input.length_of_text()).sum();
+        if bytes > MOST_BYTES { Err(too_much(out, "the files have", bytes)) } else { Ok(()) }
+    }
+}
+
+fn too_much(out: &Path, what: &str, bytes: u64) -> Failure {
+    let out = out.display();
+    Failure::usage(format!(
+        "{out}: {what} {bytes} bytes, and a corpus may have {MOST_BYTES}, which members hold in memory; name less text, or pack \
+         only the first of it: --most 0.5 (GiB)"
+    ))
+}
+
+/// Texts that become tokens one after the other.
+struct Joining<'a> {
+    options: &'a PackOptions,
+    numbers: Option<&'a Numbers>,
+    encoder: Option<TextEncoder<'a, TextName>>,
+    joined: JoinedTexts,
+}
+
+impl<'a> Joining<'a> {
+    fn new(options: &'a PackOptions, numbers: Option<&'a Numbers>) -> Self {
+        let encoder = numbers.map(|numbers| TextEncoder::new(&numbers.tokeniser));
+        let numbering = numbers.map(Numbers::numbering);
+        Self { options, numbers, encoder, joined: JoinedTexts::new(numbering.as_ref()) }
+    }
+
+    /// All of them, or as many as fit.
+    fn join(mut self, texts: &mut Mixture, told: &mut dyn FnMut()) -> Outcome<JoinedTexts> {
+        let most = self.options.most.map_or(MOST_BYTES + 1, |most| most.min(MOST_BYTES - SPARE));
+        let mut open = None;
+        while (self.joined.len() as u64) < most
+            && let Some(piece) = texts.next()
+        {
+            let piece = piece.map_err(|fault| together(fault, texts.faults()))?;
+            told();
+            open = (!piece.ends).then(|| piece.name.clone());
+            self.push(piece)?;
+        }
+        // Where no more is read, the text in work ends.
+        if let Some(name) = open {
+            self.push(Piece { text: String::new(), name, ends: true })?;
+        }
+        if let Some(encoder) = &mut self.encoder {
+            let rest = encoder.finish()?;
+            rest.into_iter().try_for_each(|part| self.push_numbers(part))?;
+        }
+        let bytes = self.joined.len() as u64;
+        if bytes > MOST_BYTES && self.options.most.is_none() {
+            return Err(too_much(&self.options.out, "the text takes at least", bytes));
+        }
+        Ok(self.joined)
+    }
+
+    fn push(&mut self, piece: Piece) -> Outcome<()> {
+        let Piece { text, name, ends } = piece;
+        let Some(encoder) = &mut self.encoder else {
+            self.joined.push_bytes(text.as_bytes());
+            self.end(name, ends);
+            return Ok(());
+        };
+        let parts = encoder.push(&text, name, ends)?;
+        parts.into_iter().try_for_each(|part| self.push_numbers(part))
+    }
+
+    fn push_numbers(&mut self, part: EncodedPart<TextName>) -> Outcome<()> {
+        let EncodedPart { numbers, name, ends } = part;
+        let ending = self.numbers.and_then(|numbers| numbers.ending.as_ref());
+        if let Some(ending) =
+            ending.filter(|ending| !self.options.control_words && numbers.contains(&ending.number))
+        {
+            let (source, word) = (&name.source, &ending.word);
+            return Err(Failure::usage(format!(
+                "{source}: has the word {word:?}, which this tokeniser always takes for the end of a text; take it out, or say \
+                 --control-words if it is meant so"
+            )));
+        }
+        self.joined.push_numbers(&numbers, &name.source)?;
+        self.end(name, ends);
+        Ok(())
+    }
+
+    /// Ends the text in work; one without anything is none.
+    fn end(&mut self, name: TextName, ends: bool) {
+        if ends && !self.joined.is_at_start() {
+            self.joined.end(name);
+        }
+    }
+}
+
+/// What people should know of how a corpus came about.
+fn remarks(options: &PackOptions, reading: &Reading, sources: &Sources, data: &Data) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let mut noticed = |count: u64, noun: &str, what: &str| {
+        if count > 0 {
+            remarks.push(format!("{} {what}", counted(count, noun)));
+        }
     };
-    let [train, held_out] = [sources.train, sources.held_out].map(|passages| passages.map(read));
-    dataset::pack_tokens(train, held_out, &options.out, &tokeniser.numbering(), options.router)
+    noticed(reading.hidden.get(), "hidden name", "left out: what begins with a dot is packed by naming it");
+    let column = &reading.column;
+    noticed(reading.without.get(), "row", &format!("left out, without text in {column:?}"));
+    noticed(reading.line_ends.get(), "piece", "of text had line ends of Windows (CR LF), which became LF");
+    if !options.weights.is_empty() {
+        remarks.push(sources.train.account());
+    }
+    let bytes = data.bytes + data.held_out_bytes;
+    if options.most.is_some_and(|most| bytes >= most) {
+        remarks.push(format!("no more was read: {bytes} bytes reach --most"));
+    }
+    let tokens = data.held_out_bytes / data.token_bytes();
+    if tokens < FEW {
+        let held_out = counted(tokens, "token");
+        remarks.push(format!(
+            "{held_out} held out: losses measured on so few say little; name more with --held-out"
+        ));
+    }
+    remarks
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use muster_replica::exit::Exit;
-
-    use super::super::tokenise::tests::WORDS;
-    use super::*;
-
-    fn options(text: &[PathBuf], held_out: &[PathBuf], out: PathBuf) -> PackOptions {
-        let (text, held_out) = (text.to_vec(), held_out.to_vec());
-        PackOptions { text, held_out, column: None, tokeniser: None, router: None, out }
-    }
-
-    #[test]
-    fn folders_are_walked_in_order_and_the_last_twentieth_is_held_out() {
-        let directory = tempfile::tempdir().unwrap();
-        let text = directory.path().join("text");
-        fs::create_dir_all(text.join("b")).unwrap();
-        fs::write(text.join("c.rs"), "third").unwrap();
-        fs::write(text.join("b/x.rs"), "second").unwrap();
-        fs::write(text.join("a.rs"), "first").unwrap();
-        let mut told = Vec::new();
-        let out = directory.path().join("corpus");
-        let packed = pack(&options(std::slice::from_ref(&text), &[], out.clone()), &mut |done, total| {
-            told.push((done, total))
-        })
-        .unwrap();
-        let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
-        assert_eq!(corpus.train(), b"first\0second\0");
-        assert_eq!(corpus.held_out(), b"third\0");
-        assert_eq!(told.len(), 3);
-        assert!(packed.unigram > 0.0 && packed.bigram > 0.0);
-        let again = pack(&options(&[text], &[], out), &mut |_, _| ()).unwrap_err();
-        assert!(again.message.contains("already holds something"), "{again}");
-    }
-
-    #[test]
-    fn a_single_file_gives_its_tail_between_characters() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("one.txt");
-        fs::write(&file, "ä".repeat(100)).unwrap();
-        let out = directory.path().join("corpus");
-        let packed = pack(&options(&[file], &[], out.clone()), &mut |_, _| ()).unwrap();
-        let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
-        assert_eq!(corpus.held_out(), ["ä".repeat(5).as_bytes(), b"\0"].concat());
-        assert_eq!(corpus.train().len(), 191);
-    }
-
-    #[test]
-    fn the_same_text_and_tokeniser_give_the_same_roots() {
-        let directory = tempfile::tempdir().unwrap();
-        let (file, rules) = (directory.path().join("one.txt"), directory.path().join("tokenizer.json"));
-        fs::write(&file, "Bread and butter.\n".repeat(40)).unwrap();
-        fs::write(&rules, WORDS).unwrap();
-        let packed = ["one", "two"].map(|name| {
-            let one = std::slice::from_ref(&file);
-            let text = options(one, one, directory.path().join(name));
-            let mut told = Vec::new();
-            let options = PackOptions { tokeniser: Some(rules.clone()), ..text };
-            let packed = pack(&options, &mut |done, total| told.push((done, total))).unwrap();
-            assert_eq!(told, [(720, 1440), (1440, 1440)]);
-            assert_eq!(fs::read(options.out.join(dataset::TOKENISER)).unwrap(), WORDS.as_bytes());
-            assert_eq!(dataset::described(&options.out).unwrap(), packed.data);
-            packed
-        });
-        let [one, two] = packed;
-        assert_eq!(one.data, two.data);
-        assert_eq!((one.data.kinds(), one.data.tokens()), (301, 161), "each text ends with </s>");
-        let corpus = dataset::Dataset::open(&directory.path().join("one"), &one.data).unwrap();
-        assert_eq!(corpus.window(1, 4), [1, 2, 258, 4, 1]);
-        assert_eq!(corpus.window(39, 4), [1, 2, 258, 4, 300]);
-        assert!(one.bigram > 0.0 && one.bigram < one.unigram, "{} {}", one.bigram, one.unigram);
-    }
-
-    #[test]
-    fn rows_are_made_of_bytes_and_of_token_numbers() {
-        let directory = tempfile::tempdir().unwrap();
-        let (file, rules) = (directory.path().join("one.txt"), directory.path().join("tokenizer.json"));
-        let text: Vec<String> =
-            (0..4000).map(|line| format!("{}\n", ["Bread and butter.", "Butter!"][line / 2000])).collect();
-        fs::write(&file, text.concat()).unwrap();
-        fs::write(&rules, WORDS).unwrap();
-        for tokeniser in [None, Some(rules)] {
-            let name = if tokeniser.is_some() { "numbers" } else { "bytes" };
-            let router = Some(RouterSize { rows: 2, tokens: 16 });
-            let one = std::slice::from_ref(&file);
-            let plain = options(one, one, directory.path().join(name));
-            let options = PackOptions { tokeniser, router, ..plain };
-            let packed = pack(&options, &mut |_, _| ()).unwrap();
-            let named = packed.data.router.clone().unwrap();
-            assert_eq!((named.rows, named.tokens, packed.shares.len()), (2, 16, 2));
-            assert!((packed.shares.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{:?}", packed.shares);
-            assert_eq!(dataset::described(&options.out).unwrap(), packed.data);
-            // A line that occurs thousands of times has few kinds of places, each of one row.
-            assert!(
-                packed.shares.iter().all(|share| (0.3..0.7).contains(share)),
-                "{name} {:?}",
-                packed.shares
-            );
-        }
-        let one = std::slice::from_ref(&file);
-        let router = Some(RouterSize { rows: 64, tokens: 4096 });
-        let options = PackOptions { router, ..options(one, one, directory.path().join("short")) };
-        let failure = pack(&options, &mut |_, _| ()).unwrap_err();
-        assert!(failure.message.contains("short: "), "{failure}");
-        assert!(failure.message.contains("too few for 64 rows that read 4096"), "{failure}");
-    }
-
-    #[test]
-    fn empty_files_are_texts_of_nothing_and_never_all_there_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let [empty, first, last] = ["a", "b", "c"].map(|name| directory.path().join(name));
-        let texts = [(&empty, ""), (&first, "first"), (&last, "last")];
-        texts.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
-        let packed = |text: &[&PathBuf], held_out: &[&PathBuf], out: &str| {
-            let [text, held_out] =
-                [text, held_out].map(|paths| paths.iter().map(|path| (*path).clone()).collect());
-            let out = directory.path().join(out);
-            let options =
-                PackOptions { text, held_out, column: None, tokeniser: None, router: None, out: out.clone() };
-            let packed = pack(&options, &mut |_, _| ())?;
-            Ok::<_, Failure>(dataset::Dataset::open(&out, &packed.data).unwrap())
-        };
-        let corpus = packed(&[&empty, &first, &last], &[], "some").unwrap();
-        assert_eq!((corpus.train(), corpus.held_out()), (&b"\0first\0"[..], &b"last\0"[..]));
-        for (text, held_out) in [(&[&empty][..], &[&last][..]), (&[&first], &[&empty]), (&[&empty], &[])] {
-            let failure = packed(text, held_out, "none").unwrap_err();
-            assert!(failure.message.contains("at least one text that is not empty"), "{failure}");
-            assert!(!directory.path().join("none").exists());
-        }
-    }
-
-    #[test]
-    fn bad_text_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("binary");
-        fs::write(&file, [0xFF, 0xFE]).unwrap();
-        let out = directory.path().join("corpus");
-        let failure = pack(
-            &options(std::slice::from_ref(&file), std::slice::from_ref(&file), out.clone()),
-            &mut |_, _| (),
-        )
-        .unwrap_err();
-        assert!(failure.message.contains("binary") && failure.message.contains("UTF-8"), "{failure}");
-        assert_eq!(failure.exit, Exit::Environment);
-        assert!(!out.exists());
-        let failure = pack(&options(&[directory.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
-        assert!(failure.message.contains("none: cannot be read"), "{failure}");
-    }
-}
+mod tests;

@@ -1,7 +1,10 @@
 //! Text as numbers of a tokeniser that others made, in Hugging Face's `tokenizer.json`.
 
 mod demands;
+mod ending;
+mod windows;
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -12,19 +15,23 @@ use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::{Numbering, token_numbers};
 use muster_store::regular;
 use tokenizers::models::ModelWrapper;
-use tokenizers::{PostProcessorWrapper, Tokenizer};
+use tokenizers::{Encoding, PostProcessorWrapper, Tokenizer};
 
 use self::demands::Demands;
+pub use self::ending::Ending;
+use self::windows::{Cutter, Joiner, Token, Window};
 use crate::pointer::no_pointer;
 
-/// Tokens that end a document, the first that is there.
-pub(super) const ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"];
 /// Numbers that a run allows.
 const MOST_TOKENS: u32 = 1 << 20;
 /// Most bytes of a text that are given to the tokeniser at once, which takes about hundred times as much memory.
 const PIECE: usize = 1 << 18;
 /// Pieces that are in work at a time.
 const BATCH: usize = 16;
+/// Pieces that are given to the tokeniser as one, at most, where they cannot be joined otherwise.
+const TOGETHER: usize = 8;
+/// Texts that are in work at a time, however short they are.
+const TEXTS: usize = 1 << 14;
 
 /// A tokeniser. What it makes of a text depends on nothing but file and text.
 pub struct LoadedTokeniser {
@@ -32,7 +39,6 @@ pub struct LoadedTokeniser {
     file: Vec<u8>,
     digest: Digest,
     tokens: u32,
-    end: Option<u32>,
     demands: Demands,
     rules: Tokenizer,
 }
@@ -67,10 +73,9 @@ impl LoadedTokeniser {
             let what = format!("knows {tokens} token numbers, a run needs 2 to {MOST_TOKENS}");
             return Err(wrong(&what, "use another tokeniser"));
         }
-        let end = ENDS.iter().find_map(|end| rules.token_to_id(end));
         let mut tokeniser =
-            Self { path: path.to_owned(), file, digest: Digest::default(), tokens, end, demands, rules };
-        if let manifest::Tokeniser::File(named) = tokeniser.numbering().tokeniser() {
+            Self { path: path.to_owned(), file, digest: Digest::default(), tokens, demands, rules };
+        if let manifest::Tokeniser::File(named) = tokeniser.numbering(None).tokeniser() {
             tokeniser.digest = named.digest;
         }
         Ok(tokeniser)
@@ -86,51 +91,48 @@ impl LoadedTokeniser {
         self.tokens
     }
 
-    /// How a corpus of its numbers is packed.
-    pub fn numbering(&self) -> Numbering<'_> {
-        Numbering { file: &self.file, tokens: self.tokens, end: self.end }
+    /// How a corpus of its numbers is packed whose texts end with this token.
+    pub fn numbering(&self, end: Option<u32>) -> Numbering<'_> {
+        Numbering { file: &self.file, tokens: self.tokens, end }
     }
 
-    /// The numbers of a text, with none added at its ends. Long text is cut at the ends of lines.
+    /// Whether its control words, like `<|im_start|>`, are plain text where a text has them. They are control tokens otherwise,
+    /// as in a prompt.
+    #[must_use]
+    pub fn with_words_as_text(mut self, plain: bool) -> Self {
+        self.rules.set_encode_special_tokens(plain);
+        self
+    }
+
+    /// The numbers of a text, with none added at its ends.
     ///
     /// # Errors
     /// [`Failure`] when the tokeniser has nothing for a part of the text.
     pub fn encode(&self, text: &str) -> Outcome<Vec<u32>> {
-        self.encode_all(&[text], &mut |_| ())
+        let mut encoder = TextEncoder::new(self);
+        let mut encoded = encoder.push(text, (), true)?;
+        encoded.extend(encoder.finish()?);
+        Ok(encoded.into_iter().flat_map(|encoded| encoded.numbers).collect())
     }
 
-    /// The numbers of texts that follow each other, the end of a text between them. `progress` gets the bytes done since
-    /// it was last told.
-    ///
-    /// # Errors
-    /// As [`Self::encode`].
-    pub fn encode_all(&self, texts: &[impl AsRef<str>], progress: &mut dyn FnMut(u64)) -> Outcome<Vec<u32>> {
-        let mut numbers = Vec::new();
-        let (numbered, most) = (texts.iter().enumerate(), self.demands.piece(PIECE));
-        let pieces: Vec<(usize, &str)> = numbered
-            .flat_map(|(number, text)| pieces(text.as_ref(), most).map(move |piece| (number, piece)))
-            .collect();
-        let mut before = 0;
-        for batch in pieces.chunks(BATCH) {
-            let texts: Vec<&str> = batch.iter().map(|(_, piece)| *piece).collect();
-            let done = texts.iter().map(|piece| piece.len() as u64).sum();
-            // The batch is worked on by many threads and comes back in its order.
-            let encoded = caught(|| self.rules.encode_batch_fast(texts, false)).map_err(|error| {
-                Failure::environment(format!(
-                    "{}: has no tokens for the text ({error}); use a tokeniser that knows unknown words",
-                    self.path.display()
-                ))
-            })?;
-            for ((number, _), piece) in batch.iter().zip(&encoded) {
-                if *number != before {
-                    numbers.extend(self.end);
-                    before = *number;
-                }
-                numbers.extend_from_slice(piece.get_ids());
-            }
-            progress(done);
-        }
-        Ok(numbers)
+    /// Tokens with the bytes that they stand for. Texts are worked on by many threads and come back in their order.
+    fn tokens_of(&self, texts: Vec<&str>) -> Outcome<Vec<Vec<Token>>> {
+        let encoded = caught(|| self.rules.encode_batch(texts, false)).map_err(|error| {
+            Failure::environment(format!(
+                "{}: has no tokens for the text ({error}); use a tokeniser that knows unknown words",
+                self.path.display()
+            ))
+        })?;
+        let tokens = |encoding: &Encoding| {
+            let offsets = encoding.get_offsets().iter();
+            encoding
+                .get_ids()
+                .iter()
+                .zip(offsets)
+                .map(|(&number, &(from, to))| Token { number, from, to })
+                .collect()
+        };
+        Ok(encoded.iter().map(tokens).collect())
     }
 
     /// The text of numbers, special tokens by their names. Numbers that it does not know are left out; U+FFFD stands
@@ -168,25 +170,78 @@ fn settled(mut model: ModelWrapper) -> ModelWrapper {
     model
 }
 
-/// Cuts a text into pieces of at most `most` bytes: after a line, else before a space, else between characters.
-fn pieces(mut text: &str, most: usize) -> impl Iterator<Item = &str> {
-    core::iter::from_fn(move || {
-        if text.is_empty() {
-            return None;
-        }
-        let (head, rest) = text.split_at(cut(text, most));
-        text = rest;
-        Some(head)
-    })
+/// Numbers of a text, or of a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedPart<T> {
+    /// They follow those before.
+    pub numbers: Vec<u32>,
+    /// What the text was called.
+    pub name: T,
+    /// Whether they end it.
+    pub ends: bool,
 }
 
-fn cut(text: &str, most: usize) -> usize {
-    if text.len() <= most {
-        return text.len();
+/// Gives numbers to texts that come piece by piece: those that the whole text would have at once, whatever its length.
+pub struct TextEncoder<'a, T> {
+    tokeniser: &'a LoadedTokeniser,
+    most: usize,
+    cutter: Cutter,
+    joiner: Joiner,
+    queue: Vec<(Window, T)>,
+    queued: usize,
+}
+
+impl<'a, T: Clone> TextEncoder<'a, T> {
+    /// For texts that begin here.
+    pub fn new(tokeniser: &'a LoadedTokeniser) -> Self {
+        let most = tokeniser.demands.piece(PIECE);
+        Self {
+            tokeniser,
+            most,
+            cutter: Cutter::new(most),
+            joiner: Joiner::default(),
+            queue: Vec::new(),
+            queued: 0,
+        }
     }
-    let within = text.floor_char_boundary(most);
-    let line = text[..within].rfind('\n').map(|at| at + 1);
-    line.or_else(|| text[..within].rfind(' ').filter(|at| *at > 0)).unwrap_or(within)
+
+    /// Goes on with a text that is called so; `ends` says that nothing more of it comes. Returns what is done by now.
+    ///
+    /// # Errors
+    /// [`Failure`] when the tokeniser has nothing for a part of the text.
+    pub fn push(&mut self, piece: &str, name: T, ends: bool) -> Outcome<Vec<EncodedPart<T>>> {
+        let mut windows = Vec::new();
+        self.cutter.push(piece, ends, &mut windows);
+        for window in windows {
+            self.queued += window.text.len();
+            self.queue.push((window, name.clone()));
+        }
+        if self.queued < BATCH * self.most && self.queue.len() < TEXTS {
+            Ok(Vec::new())
+        } else {
+            self.finish()
+        }
+    }
+
+    /// What is not done yet.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub fn finish(&mut self) -> Outcome<Vec<EncodedPart<T>>> {
+        self.queued = 0;
+        let (queue, mut parts) = (mem::take(&mut self.queue), Vec::new());
+        let tokens =
+            self.tokeniser.tokens_of(queue.iter().map(|(window, _)| window.text.as_str()).collect())?;
+        let encode = |text: &str| -> Outcome<Vec<Token>> {
+            Ok(self.tokeniser.tokens_of(vec![text])?.pop().unwrap_or_default())
+        };
+        for ((window, name), tokens) in queue.into_iter().zip(tokens) {
+            let (mut numbers, ends) = (Vec::new(), window.ends);
+            self.joiner.push(window, tokens, TOGETHER * self.most, &encode, &mut numbers)?;
+            parts.push(EncodedPart { numbers, name, ends });
+        }
+        Ok(parts)
+    }
 }
 
 #[cfg(test)]
@@ -234,7 +289,7 @@ pub(super) mod tests {
     fn words_become_numbers_and_words() {
         let directory = tempfile::tempdir().unwrap();
         let words = tokeniser(directory.path(), WORDS).unwrap();
-        assert_eq!((words.tokens(), words.end), (301, Some(300)));
+        assert_eq!(words.tokens(), 301);
         assert_eq!(words.encode("Bread and butter and jam.").unwrap(), [1, 2, 258, 2, 0, 4]);
         assert_eq!(words.encode("").unwrap(), [0; 0]);
         assert_eq!(words.decode(&[1, 2, 258, 300, 299]), "bread and butter </s>");
@@ -250,7 +305,7 @@ pub(super) mod tests {
     fn nothing_is_drawn_at_random() {
         let directory = tempfile::tempdir().unwrap();
         let pairs = tokeniser(directory.path(), PAIRS).unwrap();
-        assert_eq!((pairs.tokens(), pairs.end), (6, None));
+        assert_eq!(pairs.tokens(), 6);
         let text = "ababab ab\n".repeat(1000);
         let numbers = [5, 4, 2, 4, 3].repeat(1000);
         assert_eq!(pairs.encode(&text).unwrap(), numbers);
@@ -258,23 +313,63 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_at_lines_and_told_of() {
+    fn long_text_has_the_numbers_of_the_whole() {
         let directory = tempfile::tempdir().unwrap();
         let words = tokeniser(directory.path(), WORDS).unwrap();
         let text = "bread and\nbutter ".repeat(3 * BATCH * PIECE / 32);
-        let mut told = 0;
-        let numbers = words.encode_all(&[&text], &mut |bytes| told += bytes).unwrap();
-        assert_eq!(told, text.len() as u64);
-        assert!(numbers == [1, 2, 258].repeat(numbers.len() / 3), "cut in a word");
+        let numbers = words.encode(&text).unwrap();
+        assert!(numbers == [1, 2, 258].repeat(text.len() / 17), "cut in a word");
+    }
+
+    /// Rules of Llama 2: a space before whatever they get, and no words.
+    const LLAMA: &str = r#"{
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [{"id": 0, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": false,
+            "vocab": {"</s>": 0, "\u2581": 1, "a": 2, "b": 3, "\n": 4, "\u2581a": 5, "ab": 6, "\u2581ab": 7, "\u2581\u2581": 8,
+                "<": 9, "/": 10, "s": 11, ">": 12},
+            "merges": ["\u2581 \u2581", "a b", "\u2581 ab", "\u2581 a"]}
+    }"#;
+
+    #[test]
+    fn no_words_are_added_where_a_long_text_is_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let llama = tokeniser(directory.path(), LLAMA).unwrap();
+        // Lines, spaced words, and one word alone: whatever the library makes of the whole text.
+        for text in ["ab ab a\n  b  ab\nab".repeat(60_000), "ab a  b".repeat(150_000), "aab".repeat(200_000)]
+        {
+            assert!(text.len() > 2 * PIECE);
+            let whole = llama.rules.encode(text.as_str(), false).unwrap();
+            let mut encoder = TextEncoder::new(&llama);
+            let mut numbers = Vec::new();
+            let mut rest = text.as_str();
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(rest.len().min(100_003));
+                rest = after;
+                for part in encoder.push(piece, "text", rest.is_empty()).unwrap() {
+                    numbers.extend(part.numbers);
+                }
+            }
+            let last = encoder.finish().unwrap();
+            assert_eq!(last.last().map(|part| (part.name, part.ends)), Some(("text", true)));
+            numbers.extend(last.into_iter().flat_map(|part| part.numbers));
+            assert!(numbers == whole.get_ids(), "{}", &text[..20]);
+        }
     }
 
     #[test]
-    fn pieces_are_the_text() {
-        let cuts = |text, most| pieces(text, most).collect::<Vec<_>>();
-        assert_eq!(cuts("one\ntwo three", 6), ["one\n", "two", " three"]);
-        assert_eq!(cuts("ääää", 5), ["ää", "ää"]);
-        assert_eq!(cuts(" abc", 2), [" a", "bc"]);
-        assert_eq!(cuts("", 5), [""; 0]);
+    fn control_words_are_text_unless_somebody_prompts_with_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let llama = tokeniser(directory.path(), LLAMA).unwrap();
+        assert_eq!(llama.encode("a</s>").unwrap(), [5, 0]);
+        let llama = llama.with_words_as_text(true);
+        assert_eq!(llama.encode("a</s>").unwrap(), [5, 9, 10, 11, 12]);
+        assert_eq!(llama.with_words_as_text(false).encode("</s>").unwrap(), [0]);
     }
 
     /// [`WORDS`] with another normaliser.

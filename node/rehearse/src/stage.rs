@@ -198,11 +198,9 @@ fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
     } else {
         let text = pack::PackOptions {
             text: rehearsal.text.clone(),
-            held_out: Vec::new(),
-            column: None,
-            tokeniser: None,
             router,
             out: data.clone(),
+            ..pack::PackOptions::default()
         };
         pack::pack(&text, &mut |_, _| ())?;
     }

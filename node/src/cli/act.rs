@@ -27,9 +27,10 @@ use muster_organise::gguf::export_gguf;
 use muster_organise::invite::InviteOptions;
 use muster_organise::look::looked_at;
 use muster_organise::members::{agreed, close_tree, invitation, members};
-use muster_organise::pack::{PackOptions, pack};
+use muster_organise::pack::{PackOptions, PackedCorpus, pack};
 use muster_organise::prospect::{prospect, warnings};
 use muster_organise::size;
+use muster_organise::tokenise::Ending;
 use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_replica::{disk, invitation as read_invitation, is_invitation, memory, process};
 use muster_store::dataset::RouterSize;
@@ -237,21 +238,43 @@ fn write_text(
 }
 
 fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
-    let PackArguments { text, hf, column, held_out, tokenizer, rows, route_tokens: tokens, out } = arguments;
-    let (text, column) = if hf.is_empty() { (text, None) } else { (hf, Some(column)) };
+    let options = pack_options(arguments);
     let bar = ProgressBar::new(0);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    let router = rows.map(|rows| RouterSize { rows, tokens });
-    let options = PackOptions { text, held_out, column, tokeniser: tokenizer, router, out };
+    let style =
+        |template| ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    // How much a pipe will give is not known.
+    let (whole, endless) = (style("{bar:24} {bytes}/{total_bytes} read"), style("{spinner} {bytes} read"));
+    bar.set_style(whole);
     let packed = pack(&options, &mut |done, total| {
+        if total == 0 {
+            bar.set_style(endless.clone());
+        }
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let packed = packed?;
+    say_packed(&packed?, &options)
+}
+
+fn pack_options(arguments: PackArguments) -> PackOptions {
+    let PackArguments { text, held_out, column, format, weights, most, .. } = arguments;
+    let router = arguments.rows.map(|rows| RouterSize { rows, tokens: arguments.route_tokens });
+    PackOptions {
+        text,
+        held_out,
+        column: Some(column),
+        format,
+        weights,
+        most,
+        tokeniser: arguments.tokenizer,
+        end: arguments.end,
+        control_words: arguments.control_words,
+        router,
+        out: arguments.out,
+    }
+}
+
+fn say_packed(packed: &PackedCorpus, options: &PackOptions) -> Outcome<Exit> {
     let data = &packed.data;
     let texts = [("training", data.bytes, data.root), ("held out", data.held_out_bytes, data.held_out_root)];
     for (name, bytes, root) in texts {
@@ -265,11 +288,11 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
             "rows by the {tokens} tokens before a window, with these shares of the windows: {shares}"
         ))?;
     }
-    say(&format!(
-        "tokens are of {} kinds, {} each",
-        data.kinds(),
-        counted(data.token_bytes() as u64, "byte")
-    ))?;
+    say(&format!("tokens are of {} kinds, {} each", data.kinds(), counted(data.token_bytes(), "byte")))?;
+    if let Some(Ending { word, number, said_by }) = &packed.ending {
+        say(&format!("each text ends with {word} ({number}), as {said_by} says"))?;
+    }
+    packed.remarks.iter().try_for_each(|remark| say(remark))?;
     say(&format!(
         "held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per token",
         packed.unigram, packed.bigram

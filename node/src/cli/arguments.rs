@@ -10,7 +10,7 @@ use muster_host::CONNECTIONS;
 use muster_organise::ask::GRACE;
 use muster_organise::config::preset::Preset;
 use muster_organise::invite::parse_span;
-use muster_organise::pack::ROUTE_TOKENS;
+use muster_organise::pack::{COLUMN, Format, ROUTE_TOKENS};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::parse_gibibytes;
 
@@ -148,12 +148,20 @@ stay valid.
 pub(super) enum DataCommand {
     /// Pack text into a corpus with Merkle roots, so that everyone trains on the same bytes.
     #[command(after_help = "\
-Files in folders are taken in order of their names. Without --held-out, the last twentieth of the files is held out, or the
-last twentieth of a single file.
+What a file holds is seen by its name: NAME.jsonl has rows of which the field `text` is one text each (--column names another,
+doc.text one within a field), NAME.csv and NAME.tsv have columns, any other file is a text. Each may be compressed (.gz, .zst).
+`-` is standard input. A folder is taken in order of its names, without hidden ones; so is a folder that `save_to_disk` of
+Python's `datasets` wrote.
+  muster data pack --text book.txt src/ --out corpus/
+  muster data pack --text rows.jsonl.gz --column story --out corpus/
+  zcat rows.jsonl.gz | muster data pack --text - --format jsonl --out corpus/
+Without --held-out, the last twentieth of the texts is held out, or the last twentieth of a single text. A saved dataset with
+several splits is trained on `train`; its `validation`, or else its `test`, is held out.
   muster data pack --text books/ --held-out other/book.txt --out corpus/
-A dataset with several splits is trained on `train`; its `validation`, or else its `test`, is held out. Of a dataset with one
-split, the last twentieth of the rows is held out.
-  muster data pack --hf saved/ --column story --out corpus/
+Of several sources, --weights says which share of the bytes each has; the first that has no more ends the text.
+  muster data pack --text books/ web.jsonl --weights 3 1 --out corpus/
+With --tokenizer, the model's tokenizer_config.json or generation_config.json beside it says which token ends a text.
+  muster data pack --text books/ --tokenizer model/tokenizer.json --out corpus/
 For a mixture of several rows of experts, --rows makes the table by which each window has its row.
   muster data pack --text books/ --rows 5 --out corpus/")]
     Pack(PackArguments),
@@ -161,21 +169,35 @@ For a mixture of several rows of experts, --rows makes the table by which each w
 
 #[derive(Args)]
 pub(super) struct PackArguments {
-    /// UTF-8 files, or folders of them, to train on.
-    #[arg(long, required_unless_present = "hf", num_args = 1.., value_name = "PATH")]
+    /// Files, pipes, folders or saved datasets to train on; `-` is standard input.
+    #[arg(long, alias = "hf", required = true, num_args = 1.., value_name = "PATH")]
     pub(super) text: Vec<PathBuf>,
-    /// Datasets to train on, each a folder that `save_to_disk` of Python's `datasets` wrote; each row is a text.
-    #[arg(long, conflicts_with = "text", num_args = 1.., value_name = "DIR")]
-    pub(super) hf: Vec<PathBuf>,
-    /// The column of these datasets that holds the text.
-    #[arg(long, value_name = "NAME", default_value = "text", conflicts_with = "text")]
-    pub(super) column: String,
-    /// UTF-8 files, or folders of them, to measure the loss on; the run never trains on them. With --hf, datasets.
+    /// The same, to measure the loss on; the run never trains on them.
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub(super) held_out: Vec<PathBuf>,
+    /// The field or column that holds the text, where a file has rows. `doc.text` is the field `text` within `doc`.
+    #[arg(long, alias = "field", value_name = "NAME", default_value = COLUMN)]
+    pub(super) column: String,
+    /// What all files hold, where their names do not say it.
+    #[arg(long, value_name = "KIND")]
+    pub(super) format: Option<Format>,
+    /// Parts that the paths of --text have in the bytes packed, in their order [default: all of each].
+    #[arg(long, num_args = 1.., value_name = "PARTS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) weights: Vec<u32>,
+    /// Read no more when the corpus has about this many GiB, like 0.5; 1 is the most that a corpus may have.
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
+    pub(super) most: Option<u64>,
     /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
+    /// The token that ends each text [default: as the files beside the tokenizer.json say]. '' stands for none: texts run into
+    /// each other.
+    #[arg(long, value_name = "WORD", requires = "tokenizer")]
+    pub(super) end: Option<String>,
+    /// Take the tokeniser's control words in a text, like <|im_start|>, for control tokens. Without it they are plain text,
+    /// whoever wrote them.
+    #[arg(long, requires = "tokenizer")]
+    pub(super) control_words: bool,
     /// Rows of a mixture of experts, 2 to 64: alike texts share a row, and all rows are nearly equally large.
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(2..=i64::from(limits::ROWS)))]
     pub(super) rows: Option<u16>,

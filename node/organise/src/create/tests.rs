@@ -10,14 +10,7 @@ use crate::pack::{PackOptions, pack};
 fn corpus(directory: &Path) -> PathBuf {
     let (text, out) = (directory.join("text.txt"), directory.join("corpus"));
     fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
-    let options = PackOptions {
-        text: vec![text],
-        held_out: vec![],
-        column: None,
-        tokeniser: None,
-        router: None,
-        out: out.clone(),
-    };
+    let options = PackOptions { text: vec![text], out: out.clone(), ..PackOptions::default() };
     pack(&options, &mut |_, _| ()).unwrap();
     out
 }
@@ -28,14 +21,7 @@ fn a_corpus_brings_its_router_into_the_run() {
     let (text, data) = (directory.path().join("text.txt"), directory.path().join("corpus"));
     fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
     let router = Some(RouterSize { rows: 3, tokens: 8 });
-    let options = PackOptions {
-        text: vec![text],
-        held_out: vec![],
-        column: None,
-        tokeniser: None,
-        router,
-        out: data.clone(),
-    };
+    let options = PackOptions { text: vec![text], router, out: data.clone(), ..PackOptions::default() };
     let packed = pack(&options, &mut |_, _| ()).unwrap();
     let (config, out) = (directory.path().join("run.toml"), directory.path().join("run"));
     fs::write(&config, "[model]\nfamily = \"mixture\"\n[experts]\nrows = 3\n").unwrap();

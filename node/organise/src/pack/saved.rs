@@ -1,40 +1,27 @@
-//! Texts in folders that Python's `datasets` has saved with `save_to_disk`: Arrow streams, and JSON that names them.
+//! Folders that Python's `datasets` has saved with `save_to_disk`: Arrow streams, and JSON that names them.
 //!
 //! A folder holds one split, whose files its `state.json` names; or several, which `dataset_dict.json` names, each in a
 //! folder of its own.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::File;
-use std::io::Read;
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::vec;
 
-use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_buffer::Buffer;
-use arrow_ipc::reader::StreamDecoder;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::regular;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::passage::{HELD_OUT_PART, Passage, Sources};
-
 /// Names the splits of a folder that has several.
 const SPLITS: &str = "dataset_dict.json";
 /// Names the files of a split.
 const FILES: &str = "state.json";
-/// The split to train on.
-const TRAIN: &str = "train";
 /// Bytes of either, at most: a line for each file of a split.
 const NAMES_BYTES: u64 = 16 << 20;
-/// Bytes that are read at once.
-const PIECE: u64 = 4 << 20;
+/// The split to train on.
+pub(super) const TRAINED: [&str; 1] = ["train"];
 /// Splits to hold out, the first that is there.
-const HELD_OUT: [&str; 2] = ["validation", "test"];
+pub(super) const HELD_OUT: [&str; 2] = ["validation", "test"];
 
 #[derive(Deserialize)]
 struct SplitNames {
@@ -55,38 +42,21 @@ struct FileName {
     filename: String,
 }
 
-/// The texts to train on, and those to hold out: a folder's split for that, or the last rows.
+/// Whether somebody saved a dataset there.
+pub(super) fn is_dataset(folder: &Path) -> bool {
+    folder.join(SPLITS).exists() || folder.join(FILES).exists()
+}
+
+/// The files of the first of these splits that a saved dataset has, or of the only one; and those of its split to hold out, if
+/// that is another one.
 ///
 /// # Errors
-/// [`Failure`] naming the folder or file that is no saved dataset, or has no such column of text.
-pub(super) fn sources(text: &[PathBuf], held_out: &[PathBuf], column: &str) -> Outcome<Sources> {
-    let (mut train, mut kept) = (Vec::new(), Vec::new());
-    for folder in text {
-        let split = split(folder, &[TRAIN])?.ok_or_else(|| without(folder, TRAIN))?;
-        train.extend(files(&split)?);
-        let own = if held_out.is_empty() { self::split(folder, &HELD_OUT)? } else { None };
-        if let Some(own) = own.filter(|own| *own != split) {
-            kept.extend(files(&own)?);
-        }
-    }
-    for folder in held_out {
-        let split = split(folder, &HELD_OUT)?.ok_or_else(|| without(folder, HELD_OUT[0]))?;
-        kept.extend(files(&split)?);
-    }
-    let (rows, mut bytes) = counted(&train, column)?;
-    let (trained, measured) = if kept.is_empty() {
-        kept.clone_from(&train);
-        let cut = rows - rows.div_ceil(HELD_OUT_PART as u64);
-        (0..cut, cut..rows)
-    } else {
-        let (others, more) = counted(&kept, column)?;
-        bytes += more;
-        (0..rows, 0..others)
-    };
-    let read = |files: Vec<PathBuf>, rows| {
-        Box::new(Rows { files: files.into_iter(), stream: None, column: column.to_owned(), next: 0, rows })
-    };
-    Ok(Sources { train: read(train, trained), held_out: read(kept, measured), bytes })
+/// [`Failure`] naming the folder without such a split, and what is no saved dataset.
+pub(super) fn files(folder: &Path, wanted: &[&str]) -> Outcome<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let first = wanted.first().copied().unwrap_or_default();
+    let split = self::split(folder, wanted)?.ok_or_else(|| without(folder, first))?;
+    let own = self::split(folder, &HELD_OUT)?.filter(|own| *own != split);
+    Ok((files_of(&split)?, own.map(|own| files_of(&own)).transpose()?.unwrap_or_default()))
 }
 
 /// The folder of the first of these splits that a saved dataset has; itself where it is one split.
@@ -105,7 +75,7 @@ fn without(folder: &Path, split: &str) -> Failure {
 }
 
 /// The files of a split, in order.
-fn files(split: &Path) -> Outcome<Vec<PathBuf>> {
+fn files_of(split: &Path) -> Outcome<Vec<PathBuf>> {
     let path = split.join(FILES);
     let names: FileNames = said(&path)?;
     if names.indices.is_some_and(|indices| !indices.is_empty()) {
@@ -133,160 +103,19 @@ fn said<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
     serde_json::from_slice(&bytes).map_err(|error| unfit(&error))
 }
 
-fn unread(path: &Path, error: &dyn Display) -> Failure {
-    Failure::environment(format!("{}: cannot be read ({error})", path.display()))
-}
-
-/// Rows of files, and bytes of their texts.
-fn counted(files: &[PathBuf], column: &str) -> Outcome<(u64, u64)> {
-    let (mut rows, mut bytes) = (0, 0);
-    for file in files {
-        tracing::info!("counting the rows of {}", file.display());
-        let mut stream = Stream::open(file)?;
-        while let Some(batch) = stream.next()? {
-            let texts = stream.texts(&batch, column)?;
-            rows += texts.len() as u64;
-            bytes += texts.iter().map(|text| text.len() as u64).sum::<u64>();
-        }
-    }
-    Ok((rows, bytes))
-}
-
-/// The texts of some rows of files, a batch of rows at a time.
-struct Rows {
-    files: vec::IntoIter<PathBuf>,
-    stream: Option<Stream>,
-    column: String,
-    /// The row that comes next.
-    next: u64,
-    /// Those that are wanted.
-    rows: Range<u64>,
-}
-
-impl Rows {
-    fn passage(&mut self) -> Outcome<Option<Passage>> {
-        while self.next < self.rows.end {
-            let Some(stream) = &mut self.stream else {
-                let Some(file) = self.files.next() else { return Ok(None) };
-                self.stream = Some(Stream::open(&file)?);
-                continue;
-            };
-            let Some(batch) = stream.next()? else {
-                self.stream = None;
-                continue;
-            };
-            let (first, after) = (self.next, self.next + batch.num_rows() as u64);
-            self.next = after;
-            if after <= self.rows.start {
-                continue;
-            }
-            let texts = stream.texts(&batch, &self.column)?;
-            let numbered = (first..).zip(&texts).filter(|(row, _)| self.rows.contains(row));
-            // A row without text is no text: its end would follow the end of the one before.
-            let wanted: Vec<String> =
-                numbered.map(|(_, text)| (*text).to_owned()).filter(|text| !text.is_empty()).collect();
-            if !wanted.is_empty() {
-                let name = {
-                    let (first, last) = (first.max(self.rows.start), after.min(self.rows.end) - 1);
-                    format!("{}, rows {first} to {last}", stream.path.display())
-                };
-                return Ok(Some(Passage { name, texts: wanted }));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl Iterator for Rows {
-    type Item = Outcome<Passage>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.passage().transpose()
-    }
-}
-
-/// A file of batches of rows.
-struct Stream {
-    path: PathBuf,
-    file: File,
-    /// What was read and not decoded.
-    bytes: Buffer,
-    decoder: StreamDecoder,
-}
-
-impl Stream {
-    fn open(path: &Path) -> Outcome<Self> {
-        let file = regular::open(path, u64::MAX).map_err(|error| unread(path, &error.cause()))?;
-        let (bytes, decoder) = (Buffer::from_vec(Vec::<u8>::new()), StreamDecoder::new());
-        Ok(Self { path: path.to_owned(), file, bytes, decoder })
-    }
-
-    fn next(&mut self) -> Outcome<Option<RecordBatch>> {
-        loop {
-            if self.bytes.is_empty() {
-                let mut piece = Vec::new();
-                let read = (&self.file).take(PIECE).read_to_end(&mut piece);
-                read.map_err(|error| unread(&self.path, &error))?;
-                if piece.is_empty() {
-                    return self.decoder.finish().map(|()| None).map_err(|error| self.damaged(&error));
-                }
-                self.bytes = Buffer::from_vec(piece);
-            }
-            // What a damaged file says of its own lengths is waited for, never allocated; where it lies about those within a
-            // batch, the decoder panics.
-            let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(&mut self.bytes)));
-            match decoded {
-                Ok(Ok(None)) => {}
-                Ok(Ok(batch)) => return Ok(batch),
-                Ok(Err(error)) => return Err(self.damaged(&error)),
-                Err(_) => return Err(self.damaged(&"its lengths contradict each other")),
-            }
-        }
-    }
-
-    fn damaged(&self, error: &dyn Display) -> Failure {
-        let path = self.path.display();
-        Failure::environment(format!(
-            "{path}: is no Arrow stream, or damaged ({error}); save the dataset again"
-        ))
-    }
-
-    /// The texts of a batch; nothing where a row has none.
-    fn texts<'a>(&self, batch: &'a RecordBatch, column: &str) -> Outcome<Vec<&'a str>> {
-        let schema = batch.schema();
-        let wrong = |what: &str| {
-            let columns: Vec<String> = schema
-                .fields()
-                .iter()
-                .map(|field| format!("{} ({})", field.name(), field.data_type()))
-                .collect();
-            let (file, columns) = (self.path.display(), columns.join(", "));
-            Failure::usage(format!("{file}: {what} {column:?}; name one of text with --column: {columns}"))
-        };
-        let array = batch.column_by_name(column).ok_or_else(|| wrong("has no column"))?;
-        if let Some(texts) = array.as_string_opt::<i32>() {
-            return Ok(texts.iter().map(Option::unwrap_or_default).collect());
-        }
-        if let Some(texts) = array.as_string_opt::<i64>() {
-            return Ok(texts.iter().map(Option::unwrap_or_default).collect());
-        }
-        if let Some(texts) = array.as_string_view_opt() {
-            return Ok(texts.iter().map(Option::unwrap_or_default).collect());
-        }
-        Err(wrong("holds no text in its column"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
+    use std::rc::Rc;
     use std::sync::Arc;
 
-    use arrow_array::{ArrayRef, Int64Array, LargeStringArray, StringArray};
+    use arrow_array::{ArrayRef, Int64Array, LargeStringArray, RecordBatch, StringArray};
     use arrow_ipc::writer::StreamWriter;
     use muster_replica::exit::Exit;
     use muster_store::dataset::Dataset;
 
+    use super::super::arrow::ArrowRows;
+    use super::super::piece::Reading;
     use super::super::{PackOptions, PackedCorpus, pack};
     use super::*;
     use crate::tokenise::tests::WORDS;
@@ -325,9 +154,8 @@ mod tests {
             text: vec![text.to_owned()],
             held_out: held_out.map(Path::to_owned).into_iter().collect(),
             column: Some(column.to_owned()),
-            tokeniser: None,
-            router: None,
             out: out.to_owned(),
+            ..PackOptions::default()
         };
         pack(&options, &mut |_, _| ())
     }
@@ -362,15 +190,15 @@ mod tests {
         fs::write(at("rules.json"), WORDS).unwrap();
         let options = PackOptions {
             text: vec![at("saved")],
-            held_out: vec![],
-            column: Some("text".into()),
             tokeniser: Some(at("rules.json")),
-            router: None,
+            end: Some("</s>".into()),
             out: at("out"),
+            ..PackOptions::default()
         };
         let mut told = Vec::new();
         let packed = pack(&options, &mut |done, total| told.push((done, total))).unwrap();
-        assert_eq!((packed.data.tokens(), told.last()), (30 * 4 + 30 * 3, Some(&(840, 840))));
+        assert_eq!(packed.data.tokens(), 30 * 4 + 30 * 3);
+        assert!(told.last().is_some_and(|(done, total)| done == total && *total > 840), "{told:?}");
         let corpus = Dataset::open(&at("out"), &packed.data).unwrap();
         assert_eq!(corpus.window(0, 8), [1, 2, 258, 300, 1, 2, 258, 300, 1]);
         assert_eq!(corpus.window(20, 6), [258, 4, 300, 258, 4, 300, 258]);
@@ -385,7 +213,7 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         let saved = at("saved");
         let failure = |column: &str| packed(&saved, None, column, &at("out")).unwrap_err();
-        assert!(failure("text").message.contains("state.json: cannot be read"), "{}", failure("text"));
+        assert!(failure("text").message.contains("saved: cannot be read"), "{}", failure("text"));
         save(&saved, &[&[vec![Some("some text"); 50]]], false);
         let none = failure("story");
         assert!(none.message.contains("has no column \"story\"") && none.exit == Exit::Usage, "{none}");
@@ -426,7 +254,9 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[place] ^= 0x7f;
             fs::write(&file, &flipped).unwrap();
-            let _ = super::sources(std::slice::from_ref(&saved), &[], "text");
+            if let Ok(rows) = ArrowRows::open(&file, &Rc::new(Reading::new("text", None))) {
+                rows.for_each(drop);
+            }
         }
         let indices = r#"{"_data_files": [], "_indices_data_files": [{"filename": "indices.arrow"}]}"#;
         fs::write(saved.join(FILES), indices).unwrap();

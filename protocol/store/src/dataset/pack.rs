@@ -1,18 +1,22 @@
 //! Makes a corpus out of texts.
 
 use std::fmt::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use muster_core::codec::is_hidden;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, unhex};
 use muster_core::limits::DATA_BYTES;
 use muster_core::manifest::{Data, Router, Start, Tokeniser, TokeniserFile};
 
+use super::joined::JoinedTexts;
 use super::rows::{self, RouterSize};
-use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, ROUTER, TOKENISER, bounded, directory, tokens};
+use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, ROUTER, TOKENISER, bounded, directory};
 use crate::error::{Result, StoreError};
 use crate::regular;
+
+/// Bytes of `corpus.txt` that are read: the lines of [`head`] take less.
+const HEAD_BYTES: u64 = 4096;
 
 /// A text to pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +90,20 @@ pub fn pack_routed<E: From<StoreError>>(
     router: Option<RouterSize>,
     progress: &mut dyn FnMut(u64),
 ) -> core::result::Result<Data, E> {
-    let bytes = |text: core::result::Result<SourceText, E>| {
-        text.map(|SourceText { name, bytes }| PackedText { name, count: bytes.len(), bytes })
+    let push = |joined: &mut JoinedTexts, SourceText { name, bytes }: SourceText| {
+        joined.push_bytes(&bytes);
+        Ok(name)
     };
-    let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: &[], router };
-    packer.pack(train.into_iter().map(bytes), held_out.into_iter().map(bytes), progress)
+    let mut done = 0;
+    let mut join = |texts: &mut dyn Iterator<Item = core::result::Result<SourceText, E>>| {
+        let before = done;
+        join(out, JoinedTexts::new(None), texts, &push, &mut |bytes| {
+            done = before + bytes;
+            progress(done);
+        })
+    };
+    let (train, held_out) = (join(&mut train.into_iter())?, join(&mut held_out.into_iter())?);
+    Ok(pack_joined(train, held_out, out, None, router)?)
 }
 
 /// Packs texts that are token numbers already, each with its name, in their order into a new directory, and returns
@@ -105,25 +118,84 @@ pub fn pack_tokens<E: From<StoreError>>(
     numbering: &Numbering<'_>,
     router: Option<RouterSize>,
 ) -> core::result::Result<Data, E> {
-    let tokeniser = numbering.tokeniser();
-    let size = tokens::size(&tokeniser);
-    let bytes = |numbers: &[u32]| {
-        let mut bytes = Vec::with_capacity(numbers.len() * size);
-        numbers.iter().for_each(|token| tokens::write(*token, size, &mut bytes));
-        bytes
+    let push = |joined: &mut JoinedTexts, (name, numbers): (String, Vec<u32>)| {
+        joined.push_numbers(&numbers, &name)?;
+        Ok(name)
     };
-    let part = |text: core::result::Result<(String, Vec<u32>), E>| {
-        let (name, numbers) = text?;
-        if let Some(token) = numbers.iter().chain(&numbering.end).find(|token| **token >= numbering.tokens) {
-            let cause = format!("has token {token}, but the tokeniser knows {} numbers", numbering.tokens);
-            let advice = "use the tokeniser that made it";
-            return Err(StoreError::refused(Path::new(&name), cause, advice).into());
+    let join = |texts: &mut dyn Iterator<Item = _>| {
+        join(out, JoinedTexts::new(Some(numbering)), texts, &push, &mut |_| ())
+    };
+    let (train, held_out) = (join(&mut train.into_iter())?, join(&mut held_out.into_iter())?);
+    Ok(pack_joined(train, held_out, out, Some(numbering), router)?)
+}
+
+/// Packs texts that were joined, in tokens of bytes or of this tokeniser, into a new directory, and returns what a manifest says
+/// of it.
+///
+/// # Errors
+/// As [`pack_routed`].
+pub fn pack_joined(
+    train: JoinedTexts,
+    held_out: JoinedTexts,
+    out: &Path,
+    numbering: Option<&Numbering<'_>>,
+    router: Option<RouterSize>,
+) -> Result<Data> {
+    vacant(out)?;
+    for joined in [&train, &held_out] {
+        within(out, joined)?;
+        if joined.says_nothing() {
+            let cause = "training and held-out text both need at least one text that is not empty";
+            return Err(StoreError::refused(out, cause, "name more text"));
         }
-        Ok(PackedText { name, count: numbers.len(), bytes: bytes(&numbers) })
-    };
-    let end = bytes(numbering.end.as_slice());
-    let packer = Packer { out, tokeniser, end, file: numbering.file, router };
-    packer.pack(train.into_iter().map(part), held_out.into_iter().map(part), &mut |_| ())
+    }
+    let unit = if numbering.is_some() { "tokens" } else { "bytes" };
+    let [(train, trained), (held_out, held)] = [train, held_out].map(JoinedTexts::into_parts);
+    let about = format!("\ntraining texts ({unit}, name)\n{trained}\nheld-out texts ({unit}, name)\n{held}");
+    let [train, held_out] = [train, held_out].map(Committed::new);
+    let tokeniser = numbering.map_or(Tokeniser::Bytes, Numbering::tokeniser);
+    let tokeniser_file = numbering.map(|numbering| numbering.file.to_vec()).unwrap_or_default();
+    let mut dataset = Dataset { train, held_out, tokeniser, tokeniser_file, given: None, routing: None };
+    if let Some(size) = router {
+        if let Some(cause) = size.fault(dataset.training_tokens() as u64) {
+            return Err(StoreError::refused(out, cause, "use fewer rows, fewer tokens or more text"));
+        }
+        let routing = rows::fitted(&dataset, size);
+        dataset = dataset.with_router(routing);
+    }
+    let data = dataset.data();
+    directory::write(out, &dataset, &(head(&data) + &shares(&dataset) + &about))?;
+    Ok(data)
+}
+
+/// Refuses a path for a new corpus where something is already.
+///
+/// # Errors
+/// [`crate::error::Kind::Refused`].
+pub fn vacant(out: &Path) -> Result<()> {
+    directory::vacant(out)
+}
+
+fn within(out: &Path, joined: &JoinedTexts) -> Result<()> {
+    bounded(out, joined.len() as u64, MOST_BYTES)
+}
+
+/// Joins texts that are at hand; `push` takes one and returns its name, `progress` gets the bytes so far.
+fn join<T, E: From<StoreError>>(
+    out: &Path,
+    mut joined: JoinedTexts,
+    texts: &mut dyn Iterator<Item = core::result::Result<T, E>>,
+    push: &dyn Fn(&mut JoinedTexts, T) -> Result<String>,
+    progress: &mut dyn FnMut(u64),
+) -> core::result::Result<JoinedTexts, E> {
+    vacant(out)?;
+    for text in texts {
+        let name = push(&mut joined, text?)?;
+        joined.end(name.into());
+        within(out, &joined)?;
+        progress(joined.len() as u64);
+    }
+    Ok(joined)
 }
 
 /// What `corpus.txt` says of a corpus, to be checked by [`Dataset::open`]. It says nothing of parameters: they belong
@@ -133,8 +205,11 @@ pub fn pack_tokens<E: From<StoreError>>(
 /// [`crate::error::Kind::Missing`] when the directory is no corpus; [`crate::error::Kind::Corrupt`].
 pub fn described(directory: &Path) -> Result<Data> {
     let path: PathBuf = directory.join(ABOUT);
-    let bytes = regular::read(&path, regular::TEXT_BYTES)
+    // What is read stands above the list of texts, which is as long as they are many.
+    let file = regular::open(&path, u64::MAX)
         .map_err(|error| error.advise("name a directory made by `muster data pack`"))?;
+    let mut bytes = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut bytes).map_err(|error| StoreError::io(&path, &error))?;
     let text = String::from_utf8_lossy(&bytes);
     let data = || {
         let digest = |key| Some(Digest(unhex(entry(&text, key)?)?));
@@ -196,85 +271,4 @@ fn shares(dataset: &Dataset) -> String {
 
 fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
-}
-
-/// A text as a corpus holds it.
-struct PackedText {
-    name: String,
-    /// Its length for people: bytes, or token numbers.
-    count: usize,
-    bytes: Vec<u8>,
-}
-
-struct Packer<'a> {
-    out: &'a Path,
-    tokeniser: Tokeniser,
-    end: Vec<u8>,
-    /// The tokeniser's file; empty where tokens are bytes.
-    file: &'a [u8],
-    router: Option<RouterSize>,
-}
-
-impl Packer<'_> {
-    fn pack<E: From<StoreError>>(
-        &self,
-        train: impl Iterator<Item = core::result::Result<PackedText, E>>,
-        held_out: impl Iterator<Item = core::result::Result<PackedText, E>>,
-        progress: &mut dyn FnMut(u64),
-    ) -> core::result::Result<Data, E> {
-        directory::vacant(self.out)?;
-        let unit = if self.tokeniser == Tokeniser::Bytes { "bytes" } else { "tokens" };
-        let mut about = format!("\ntraining texts ({unit}, name)\n");
-        let train = self.join(train, &mut about, progress)?;
-        let _ = write!(about, "\nheld-out texts ({unit}, name)\n");
-        let before = train.len() as u64;
-        let held_out = self.join(held_out, &mut about, &mut |bytes| progress(before + bytes))?;
-        let [train, held_out] = [train, held_out].map(Committed::new);
-        let (tokeniser, tokeniser_file) = (self.tokeniser.clone(), self.file.to_vec());
-        let mut dataset = Dataset { train, held_out, tokeniser, tokeniser_file, given: None, routing: None };
-        if let Some(size) = self.router {
-            dataset = self.routed(dataset, size)?;
-        }
-        let data = dataset.data();
-        directory::write(self.out, &dataset, &(head(&data) + &shares(&dataset) + &about))?;
-        Ok(data)
-    }
-
-    fn routed(&self, dataset: Dataset, size: RouterSize) -> Result<Dataset> {
-        if let Some(cause) = size.fault(dataset.training_tokens() as u64) {
-            return Err(StoreError::refused(self.out, cause, "use fewer rows, fewer tokens or more text"));
-        }
-        let routing = rows::fitted(&dataset, size);
-        Ok(dataset.with_router(routing))
-    }
-
-    fn join<E: From<StoreError>>(
-        &self,
-        parts: impl Iterator<Item = core::result::Result<PackedText, E>>,
-        about: &mut String,
-        progress: &mut dyn FnMut(u64),
-    ) -> core::result::Result<Vec<u8>, E> {
-        let mut joined = Vec::new();
-        for part in parts {
-            let part = part?;
-            bounded(self.out, (joined.len() + part.bytes.len() + self.end.len()) as u64, MOST_BYTES)?;
-            joined.extend_from_slice(&part.bytes);
-            joined.extend_from_slice(&self.end);
-            // A file name with a line break could forge a line that `described` reads.
-            let name = part.name.replace(is_hidden, "\u{fffd}");
-            let _ = writeln!(about, "{:>10} {name}", part.count);
-            progress(joined.len() as u64);
-        }
-        // Ends of texts alone are none: whatever is measured on them is made up.
-        let ends = !self.end.is_empty() && joined.chunks(self.end.len()).all(|token| token == self.end);
-        if joined.is_empty() || ends {
-            return Err(StoreError::refused(
-                self.out,
-                "training and held-out text both need at least one text that is not empty",
-                "name more text",
-            )
-            .into());
-        }
-        Ok(joined)
-    }
 }
