@@ -86,7 +86,9 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
     };
     let (host, member) = (run.at("run"), run.at("second"));
     let text = generate(&host, &[]);
-    assert!(text.starts_with("let mut") && text.split_whitespace().count() > 8, "{text}");
+    // What is drawn may end at any word.
+    let likely = generate(&host, &["--temperature", "0"]);
+    assert!(text.starts_with("let mut") && likely.split_whitespace().count() > 8, "{text}{likely}");
     assert_eq!(
         generate(&member, &["--threads", "2"]),
         text,
@@ -99,7 +101,8 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
         code == 3 && output.contains("tokenizer.json") && output.contains("--tokenizer"),
         "{code}: {output}"
     );
-    assert_ne!(generate(&host, &["--round", "0"]), text, "an untrained model says something else");
+    let untrained = generate(&host, &["--round", "0", "--temperature", "0"]);
+    assert_ne!(untrained, likely, "an untrained model says something else");
     run.good(&["run", "export", &host, "--out", &run.at("model")]);
     let weights = fs::read(run.path("model/model.safetensors")).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&weights).unwrap();

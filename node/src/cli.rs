@@ -4,7 +4,10 @@
 mod act;
 mod arguments;
 mod company;
+mod generate;
 mod options;
+mod output;
+mod runtime;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

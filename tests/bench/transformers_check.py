@@ -13,10 +13,15 @@ be as near.
 Then the other way: `transformers` saves models of its own making, `muster run new --init` begins runs with them, and
 what `muster run export` makes of a run that nobody has trained yet gives the same logits.
 
+Last, whether others stop where a text ends: models that end every text at once, of bytes and of the words of a tokeniser that puts
+a token before each prompt. `pipeline("text-generation", EXPORT)` and `muster generate` write nothing behind a prompt, and the
+export's tokeniser gives the prompt the numbers of the run.
+
 Exits with 1 where that does not hold.
 """
 
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -24,8 +29,9 @@ import tempfile
 
 import environment
 
-environment.enter("numpy", "torch", "transformers", "gguf", "accelerate")
+environment.enter("numpy", "torch", "transformers", "tokenizers", "gguf", "accelerate")
 
+import tokenizers
 import torch
 import transformers
 
@@ -118,6 +124,20 @@ def compare(program, shape):
     return [(found - double).abs().max().item() for found in (ours, single, other)] + [double.std().item()]
 
 
+TEXT = "To muster is to gather; to pass muster is to stand inspection.\n"
+PROMPT = "To muster  \u0100 is\n to gath\u00e9r"
+
+
+def commands(program, place):
+    """What runs a command of `muster` there, and gives its output."""
+    def muster(*words):
+        done = subprocess.run([program, *words], capture_output=True, text=True, cwd=place)
+        if done.returncode:
+            sys.exit(f"muster {' '.join(words)}: {done.stderr}")
+        return done.stdout
+    return muster
+
+
 def begin(program, kind, config):
     """Largest difference of a logit between a model that `transformers` saved and the beginning of a run made of it."""
     with tempfile.TemporaryDirectory() as place:
@@ -125,13 +145,8 @@ def begin(program, kind, config):
         saved, text, corpus, run, out = (str(pathlib.Path(place) / name) for name in names)
         torch.manual_seed(3)
         getattr(transformers, CLASSES[config.model_type])(config).to(kind).save_pretrained(saved)
-        pathlib.Path(text).write_text("To muster is to gather; to pass muster is to stand inspection.\n" * 4000)
-
-        def muster(*words):
-            done = subprocess.run([program, *words], capture_output=True, text=True, cwd=place)
-            if done.returncode:
-                sys.exit(f"muster {' '.join(words)}: {done.stderr}")
-
+        pathlib.Path(text).write_text(TEXT * 4000)
+        muster = commands(program, place)
         muster("data", "pack", "--text", text, "--out", corpus)
         muster("run", "new", "--data", corpus, "--init", saved, "--out", run)
         muster("run", "export", run, "--round", "0", "--out", out)
@@ -139,6 +154,53 @@ def begin(program, kind, config):
         with torch.no_grad():
             theirs, ours = (load(folder, torch.float64)(window).logits for folder in (saved, out))
     return (theirs - ours).abs().max().item()
+
+
+def words_of(text):
+    """A byte-level tokeniser of words, which puts <s> before whatever it reads."""
+    level = tokenizers.pre_tokenizers.ByteLevel
+    words = tokenizers.Tokenizer(tokenizers.models.BPE())
+    words.pre_tokenizer, words.decoder = level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
+    words.train_from_iterator([text], tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "<|endoftext|>"], initial_alphabet=level.alphabet(), show_progress=False))
+    words.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return words
+
+
+def ending(vocabulary, end):
+    """A model that ends every text at once."""
+    config = transformers.LlamaConfig(vocab_size=vocabulary, num_hidden_layers=1, num_key_value_heads=2, **SIZES)
+    model = transformers.LlamaForCausalLM(config)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            values.fill_(1.0 if "norm" in name or "embed" in name else 0.0)
+        model.lm_head.weight[end] = 1.0
+    return model
+
+
+def stops(program, words):
+    """What is wrong with an export of a run of words, or of bytes, whose model ends every text at once."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, muster = pathlib.Path(place), commands(program, place)
+        (folder / "text").write_text(TEXT * 400)
+        packed, numbers, vocabulary, end = [], list(PROMPT.encode()), 256, 0
+        if words:
+            rules = words_of(TEXT)
+            rules.save(str(folder / "tokenizer.json"))
+            (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+            packed, numbers = ["--tokenizer", "tokenizer.json"], rules.encode(PROMPT, add_special_tokens=False).ids
+            vocabulary, end = rules.get_vocab_size(), rules.token_to_id("<|endoftext|>")
+        ending(vocabulary, end).save_pretrained(folder / "saved")
+        muster("data", "pack", "--text", "text", *packed, "--out", "corpus")
+        muster("run", "new", "--data", "corpus", "--init", "saved", "--out", "run")
+        muster("run", "export", "run", "--out", "out")
+        found = {
+            "numbers": transformers.AutoTokenizer.from_pretrained(folder / "out")(PROMPT)["input_ids"],
+            "pipeline": transformers.pipeline("text-generation", str(folder / "out"))(PROMPT, max_new_tokens=8),
+            "muster": muster("generate", "run", "--prompt", PROMPT),
+        }
+    right = {"numbers": numbers, "pipeline": [{"generated_text": PROMPT}], "muster": PROMPT + "\n"}
+    return {what: found[what] for what in found if found[what] != right[what]}
 
 
 def main():
@@ -166,7 +228,12 @@ def main():
         good = found <= LIMIT
         passed &= good
         print(f"  {name:22} {found:9.2e}{'' if good else f'  ABOVE {LIMIT}'}")
-    print(f"{'every' if passed else 'NOT every'} logit within {LIMIT}")
+    print("models that end every text at once")
+    for name, words in (("bytes", False), ("words", True)):
+        wrong = stops(program, words)
+        passed &= not wrong
+        print(f"  {name:22} {'stop, and read a prompt as the run does' if not wrong else f'WRONG: {wrong}'}")
+    print(f"every logit within {LIMIT}, and every end an end" if passed else "NOT passed")
     sys.exit(not passed)
 
 

@@ -7,7 +7,7 @@ use muster_compute::Exact;
 use muster_core::ids::Round;
 use muster_core::lock::lock;
 use muster_core::manifest::{Manifest, Tokeniser};
-use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
+use muster_organise::generate::{Sampling, Words, Writer, read_of};
 use muster_replica::Replica;
 use muster_view::event::LogEvent;
 
@@ -62,14 +62,16 @@ impl Sampler {
         let mut exact = Exact::new(1, None).ok()?;
         let mut reader = exact.reader(&self.manifest, &parameters);
         let mut after = |text: &[u32]| Ok(reader.after(read_of(&self.manifest, text)));
-        let continuation =
-            Continuation { prompt: &self.prompt, count: TOKENS, sampling: Sampling::default() };
         let mut text = String::new();
         let mut show = |piece: &str| {
             text.push_str(piece);
             true
         };
-        let written = continue_text(&self.manifest, &mut after, &self.words, &continuation, &mut show);
+        let writer = Writer::new(&self.manifest, &self.words, Sampling::default());
+        let written = writer.and_then(|mut writer| {
+            writer.read(&self.prompt)?;
+            writer.write(TOKENS, &mut after, &mut show)
+        });
         written.inspect_err(|error| tracing::warn!("no sample: {error}")).ok()?;
         Some(LogEvent::Sample { round: round.0, prompt: self.prompt.clone(), text })
     }

@@ -92,7 +92,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     let mut model = None;
     if let Some(given) = &given {
         text = given.complete(&mut settings, &options.config, &text)?;
-        given.check_tokeniser(&data)?;
+        given.check_tokeniser(&data, &options.data)?;
         let checked = settings.checked_model().map_err(in_file)?;
         checked.check().map_err(in_file)?;
         // Until the values are read, which takes memory itself.

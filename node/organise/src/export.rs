@@ -1,27 +1,30 @@
-//! `muster run export`: a checkpoint as safetensors with Hugging Face names.
+//! `muster run export`: a checkpoint as safetensors with Hugging Face names, and the run's tokeniser beside it.
+
+pub(super) mod words;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Row;
 use muster_core::layout::Layout;
-use muster_core::limits::TOKENISER_BYTES;
 use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Tokeniser};
 use muster_core::router::{BUCKETS, NAT};
 use muster_core::state::real_bytes;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::{ROUTER, Routing, TOKENISER};
 use muster_store::patience::patiently;
-use muster_store::regular;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
 use super::DATA;
-use super::hugging_face::{CONFIG, KEY_BIAS, ROWS, TOKEN_TYPES, WEIGHTS, row_folder, saved_shape};
+use super::hugging_face::{
+    CONFIG, GENERATION, KEY_BIAS, ROWS, TOKEN_TYPES, TOKENISER_CONFIG, WEIGHTS, row_folder, saved_shape,
+};
 use crate::checkpoint::Checkpoint;
+use crate::ending::{Ending, ending};
 use crate::ranking::router;
+use crate::tokenise::LoadedTokeniser;
 
 /// What an export has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,22 +43,21 @@ pub fn export(checkpoint: &Checkpoint, row: Option<Row>, out: &Path) -> Outcome<
     super::create::vacant(out)?;
     let rows = row.map_or_else(|| checkpoint.rows(), |row| vec![row]);
     // Before the folder is made: an export that fails leaves nothing behind.
-    let tokeniser = tokeniser(checkpoint)?;
+    let words = Vocabulary::of(checkpoint)?;
     if let [] | [_] = rows[..] {
         let row = rows.first().copied().unwrap_or_default();
         let parameters = checkpoint.path(row)?;
-        write_path(checkpoint, &parameters, tokeniser.as_deref(), out)?;
+        write_path(checkpoint, &parameters, &words, out)?;
         return Ok(Exported::Path(row));
     }
     let router = router(&checkpoint.manifest, &checkpoint.folder)?;
     for row in &rows {
         let parameters = checkpoint.path(*row)?;
-        write_path(checkpoint, &parameters, tokeniser.as_deref(), &out.join(row_folder(*row)))?;
+        write_path(checkpoint, &parameters, &words, &out.join(row_folder(*row)))?;
     }
     write(&out.join(ROUTER), router.file())?;
     // Last: a folder without it is no whole export.
-    let about = serde_json::to_string_pretty(&about_rows(checkpoint, &rows, &router)).unwrap_or_default();
-    write(&out.join(ROWS), about.as_bytes())?;
+    write_json(&out.join(ROWS), &about_rows(checkpoint, &rows, &router))?;
     Ok(Exported::Rows(rows))
 }
 
@@ -77,12 +79,7 @@ fn about_rows(checkpoint: &Checkpoint, rows: &[Row], router: &Routing) -> Value 
 }
 
 /// Writes a checkpoint of these parameters of one path into a new folder.
-fn write_path(
-    checkpoint: &Checkpoint,
-    parameters: &[f32],
-    tokeniser: Option<&[u8]>,
-    out: &Path,
-) -> Outcome<()> {
+fn write_path(checkpoint: &Checkpoint, parameters: &[f32], words: &Vocabulary, out: &Path) -> Outcome<()> {
     let model = &checkpoint.manifest.model;
     let tensors = tensors(model, parameters);
     let views: Result<Vec<_>, _> = tensors
@@ -93,13 +90,47 @@ fn write_path(
     let weights: Result<Vec<u8>, safetensors::SafeTensorError> =
         views.and_then(|views| safetensors::serialize(views, Some(about)));
     let weights = weights.map_err(|error| Failure::environment(format!("{}: {error}", out.display())))?;
-    let config = serde_json::to_string_pretty(&config(model)).unwrap_or_default();
+    let Vocabulary { tokeniser, ending } = words;
     fs::create_dir_all(out).map_err(unwritten(out))?;
-    if let Some(bytes) = tokeniser {
-        write(&out.join(TOKENISER), bytes)?;
+    write(&out.join(TOKENISER), tokeniser)?;
+    write_json(&out.join(TOKENISER_CONFIG), &words::config(model, tokeniser, ending.as_ref()))?;
+    if let Some(ending) = ending.as_ref().filter(|_| model.decoder().is_some()) {
+        write_json(&out.join(GENERATION), &words::generation(ending))?;
     }
-    write(&out.join(CONFIG), config.as_bytes())?;
+    write_json(&out.join(CONFIG), &config(model, ending.as_ref().map(|ending| ending.token)))?;
     write(&out.join(WEIGHTS), &weights)
+}
+
+/// What ends the texts of a checkpoint's run, where that is known.
+///
+/// # Errors
+/// [`Failure`] naming the tokeniser or the text that cannot be read.
+pub fn ending_of(checkpoint: &Checkpoint) -> Outcome<Option<Ending>> {
+    Vocabulary::of(checkpoint).map(|words| words.ending)
+}
+
+/// The tokeniser of an export, and what ends a text.
+struct Vocabulary {
+    /// A `tokenizer.json`.
+    tokeniser: Vec<u8>,
+    ending: Option<Ending>,
+}
+
+impl Vocabulary {
+    fn of(checkpoint: &Checkpoint) -> Outcome<Self> {
+        let Checkpoint { manifest, folder, .. } = checkpoint;
+        let rules = tokeniser(checkpoint)?;
+        let ending = ending(folder, &manifest.data, rules.as_ref().map_or(&[], LoadedTokeniser::file))?;
+        let tokeniser = match rules {
+            None => words::of_bytes(&manifest.model).to_string().into_bytes(),
+            Some(rules) => rules.as_read()?,
+        };
+        Ok(Self { tokeniser, ending })
+    }
+}
+
+fn write_json(path: &Path, value: &Value) -> Outcome<()> {
+    write(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
@@ -111,15 +142,15 @@ fn unwritten(path: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::environment(format!("{}: cannot be written ({error})", path.display()))
 }
 
-/// The run's `tokenizer.json`; none for bytes.
-pub(super) fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<Vec<u8>>> {
+/// The run's tokeniser; none for bytes.
+pub(super) fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<LoadedTokeniser>> {
     let Tokeniser::File(wanted) = &checkpoint.manifest.data.tokeniser else { return Ok(None) };
     let path = checkpoint.folder.join(DATA).join(TOKENISER);
-    let bytes = regular::read(&path, TOKENISER_BYTES.into())?;
-    if Hasher::new(Domain::TOKENISER).part(&bytes).finish() != wanted.digest {
+    let rules = LoadedTokeniser::open(&path)?;
+    if rules.digest() != wanted.digest {
         return Err(Failure::environment(format!("{}: is not the tokeniser of this run", path.display())));
     }
-    Ok(Some(bytes))
+    Ok(Some(rules))
 }
 
 /// Shapes and bytes by Hugging Face name: the canonical layout, with vectors as vectors; for ALBERT also what the
@@ -143,8 +174,8 @@ fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, V
 /// Token types that an ALBERT of `transformers` has: their embeddings are zero.
 const TYPES: usize = 2;
 
-/// What `transformers` reads of a model.
-fn config(model: &Model) -> Value {
+/// What `transformers` reads of a model; `end` ends a text, and the next one begins after it.
+fn config(model: &Model, end: Option<u32>) -> Value {
     let of_family = match &model.family {
         Family::Decoder(decoder) => vec![of_decoder(model, decoder), of_llama(model)],
         Family::Albert(albert) => vec![of_albert(model, albert)],
@@ -158,6 +189,8 @@ fn config(model: &Model) -> Value {
         "max_position_embeddings": model.sequence,
         "initializer_range": shown(model.initial_scale.value()),
         "torch_dtype": "float32",
+        "bos_token_id": end,
+        "eos_token_id": end,
     });
     let parts = of_family.into_iter().chain([common]);
     // Each of them is an object.
@@ -178,8 +211,6 @@ fn of_decoder(model: &Model, decoder: &Decoder) -> Value {
         "rope_scaling": null,
         "attention_dropout": 0.0,
         "tie_word_embeddings": decoder.tied,
-        "bos_token_id": null,
-        "eos_token_id": null,
     })
 }
 
@@ -233,8 +264,6 @@ fn of_albert(model: &Model, albert: &Albert) -> Value {
         "position_embedding_type": "absolute",
         "tie_word_embeddings": true,
         "pad_token_id": null,
-        "bos_token_id": null,
-        "eos_token_id": null,
     })
 }
 
@@ -247,10 +276,11 @@ fn shown(value: f32) -> Value {
 mod tests {
     use muster_compute::Exact;
     use muster_core::codec::Real;
+    use muster_core::hash::{Domain, Hasher};
     use muster_core::ids::{Round, ShardId};
     use muster_core::manifest::TokeniserFile;
     use muster_core::state::{State, Vector};
-    use muster_store::dataset::RouterSize;
+    use muster_store::dataset::{Numbering, RouterSize, pack_tokens, token_numbers};
     use muster_store::home::Home;
 
     use super::*;
@@ -258,8 +288,10 @@ mod tests {
     use crate::config::{Makers, Settings};
     use crate::create::{CreateOptions, create};
     use crate::gguf::export_gguf;
+    use crate::gguf::words::tests::byte_level;
     use crate::given::Given;
     use crate::pack::{PackOptions, pack};
+    use crate::tokenise::tests::{PAIRS, WORDS};
 
     #[test]
     fn a_foreign_tokeniser_is_not_exported() {
@@ -267,7 +299,8 @@ mod tests {
         let nobody = muster_core::ids::MemberId([0; 32]);
         let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
         let root = muster_core::ids::Digest::default();
-        let digest = Hasher::new(Domain::TOKENISER).part(b"{1}").finish();
+        let wrong = PAIRS.replace("abab", "abba").replace(r#", "ab ab""#, "");
+        let digest = Hasher::new(Domain::TOKENISER).part(PAIRS.as_bytes()).finish();
         let data = muster_core::manifest::Data {
             root,
             bytes: 4096,
@@ -293,16 +326,32 @@ mod tests {
             assert!(!out.exists(), "nothing is written");
         };
         refused("does not exist");
-        fs::write(&path, b"{2}").unwrap();
+        fs::write(&path, wrong).unwrap();
         refused("is not the tokeniser of this run");
-        fs::write(&path, b"{1}").unwrap();
+        fs::write(&path, PAIRS).unwrap();
         export(&checkpoint, None, &out).unwrap();
-        assert_eq!(fs::read(out.join(TOKENISER)).unwrap(), b"{1}");
+        let read = fs::read_to_string(out.join(TOKENISER)).unwrap();
+        assert!(read.contains("abab") && !read.contains("0.5"), "nothing is drawn at random: {read}");
+    }
+
+    #[test]
+    fn a_gguf_file_has_the_tokeniser_where_llama_cpp_has_its_family() {
+        let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("model.gguf");
+        let endless = of_words(&directory.path().join("endless"), PAIRS, None);
+        refused(export_gguf(&endless, &file), "no token is known to end its texts; leave --gguf out");
+        let foreign = of_words(&directory.path().join("foreign"), WORDS, Some(300));
+        refused(
+            export_gguf(&foreign, &file),
+            "llama.cpp would read a text otherwise than this run: its model is no",
+        );
+        assert!(!file.exists());
+        let checkpoint = of_words(&directory.path().join("usual"), &byte_level(), Some(260));
         export_gguf(&checkpoint, &file).unwrap();
-        assert!(fs::read(&file).unwrap().starts_with(b"GGUF\x03"));
-        let again = export_gguf(&checkpoint, &file).unwrap_err();
-        assert!(again.message.contains("exists already"), "{again}");
+        let written = fs::read(&file).unwrap();
+        let has = |words: &str| written.windows(words.len()).any(|window| window == words.as_bytes());
+        assert!(written.starts_with(b"GGUF\x03") && has("tokenizer.ggml.merges") && has("trillion"));
+        refused(export_gguf(&checkpoint, &file), "exists already");
     }
 
     /// A run that begins with three rows of experts, and the folder that it is in.
@@ -373,6 +422,60 @@ mod tests {
         let manifest = &checkpoint.manifest;
         let given = Given::open(&at("all/row-1"), None).unwrap().parameters(&manifest.model).unwrap();
         assert!(given == *checkpoint.path(Row(1)).unwrap());
+    }
+
+    /// A run that begins with a small decoder, on words of a tokeniser whose texts end with this token.
+    fn of_words(directory: &Path, file: &str, end: Option<u32>) -> Checkpoint {
+        fs::create_dir_all(directory).unwrap();
+        let at = |name: &str| directory.join(name);
+        let tokens = token_numbers(file.as_bytes()).unwrap();
+        let numbering = Numbering { file: file.as_bytes(), tokens, end };
+        let text = || [Ok::<_, Failure>(("text".to_owned(), [1, 2, 4].repeat(400)))];
+        pack_tokens(text(), text(), &at("corpus"), &numbering, None).unwrap();
+        let settings =
+            "[model]\nwidth = 8\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 6\nsequence = 16\n";
+        fs::write(at("run.toml"), settings).unwrap();
+        let (config, data, out) = (at("run.toml"), at("corpus"), at("run"));
+        create(&CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out })
+            .unwrap();
+        Checkpoint::open(&at("run"), None, &mut Exact::new(1, None).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_export_says_where_a_text_ends() {
+        let read = |folder: &Path, name: &str| -> Value {
+            serde_json::from_slice(&fs::read(folder.join(name)).unwrap()).unwrap()
+        };
+        let exported = |directory: &Path, checkpoint: &Checkpoint| {
+            let out = directory.join("model");
+            export(checkpoint, None, &out).unwrap();
+            out
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let words = exported(directory.path(), &of_words(directory.path(), WORDS, Some(300)));
+        assert_eq!(read(&words, CONFIG)["eos_token_id"], json!(300));
+        assert_eq!(read(&words, GENERATION), json!({"bos_token_id": 300, "eos_token_id": 300}));
+        let about = read(&words, TOKENISER_CONFIG);
+        assert_eq!(
+            (&about["tokenizer_class"], &about["eos_token"], &about["model_max_length"]),
+            (&json!("PreTrainedTokenizerFast"), &json!("</s>"), &json!(16))
+        );
+        assert_eq!(read(&words, TOKENISER)["post_processor"], Value::Null, "it would end each prompt");
+        // Texts that end with no token of their own say nothing of where to stop.
+        let directory = tempfile::tempdir().unwrap();
+        let endless = exported(directory.path(), &of_words(directory.path(), PAIRS, None));
+        assert_eq!(read(&endless, CONFIG)["eos_token_id"], Value::Null);
+        assert!(
+            !endless.join(GENERATION).exists() && read(&endless, TOKENISER_CONFIG)["eos_token"].is_null()
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = exported(directory.path(), &three_rows(directory.path())).join("row-0");
+        assert_eq!(
+            (&read(&bytes, CONFIG)["eos_token_id"], &read(&bytes, GENERATION)["eos_token_id"]),
+            (&json!(0), &json!(0))
+        );
+        assert_eq!(read(&bytes, TOKENISER_CONFIG)["eos_token"], json!("\0"));
+        assert!(words::is_of_bytes(&fs::read(bytes.join(TOKENISER)).unwrap()));
     }
 
     #[test]
@@ -446,7 +549,7 @@ mod tests {
         assert_eq!(found["model.layers.0.post_attention_layernorm.weight"].0, [8]);
         assert_eq!(found["model.norm.weight"].0, [8]);
         assert_eq!(found["lm_head.weight"].1[..4], (decoder.parameters() as f32 - 2400.0).to_le_bytes());
-        let config = config(&decoder);
+        let config = config(&decoder, Some(0));
         assert_eq!(config["rms_norm_eps"], json!(1e-5));
         assert_eq!(config["vocab_size"], json!(300));
         let decoder = Decoder { key_value_heads: 2, tied: true, rope_base: real(10_000.0) };
@@ -471,7 +574,7 @@ mod tests {
         assert_eq!(found["model.layers.0.mlp.shared_expert_gate.weight"].0, [1, 8], "a matrix of one row");
         assert_eq!(found["model.layers.1.mlp.gate.weight"].0, [3, 8]);
         assert_eq!(found["model.layers.1.post_attention_layernorm.weight"].0, [8]);
-        let config = super::config(&mixture);
+        let config = super::config(&mixture, None);
         assert_eq!(
             (&config["moe_intermediate_size"], &config["num_experts_per_tok"]),
             (&json!(12), &json!(2))

@@ -4,6 +4,8 @@
 //! queries and keys in another order. It has none for our mixtures, which share out the weights of the chosen experts and
 //! have a shared one, and none for ALBERT.
 
+pub(super) mod words;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -15,19 +17,16 @@ use muster_core::state::real_bytes;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::patience::patiently;
 
+use self::words::{BYTE, GgufToken, NORMAL, UNUSED, WordFamily, words};
 use super::checkpoint::Checkpoint;
-use super::export::tokeniser;
+use super::ending::Ending;
+use super::export::{ending_of, tokeniser};
 use super::hugging_face::saved_shape;
 
 /// The version of the format.
 const VERSION: u32 = 3;
 /// Where tensors begin: at multiples of this, in bytes.
 const ALIGNMENT: usize = 32;
-/// What kinds of token the format knows, of which these are used.
-const NORMAL: i32 = 1;
-const UNUSED: i32 = 5;
-const BYTE: i32 = 6;
-
 /// Writes the model of a checkpoint into a new file.
 ///
 /// # Errors
@@ -153,9 +152,9 @@ fn about(checkpoint: &Checkpoint, decoder: &Decoder) -> Outcome<About> {
     match tokeniser(checkpoint)? {
         None => tokens_are_bytes(model.vocabulary, &mut about),
         Some(rules) => {
-            // Whoever reads it by other rules would read other tokens.
-            about.text("tokenizer.ggml.model", "no_vocab");
-            about.text("tokenizer.huggingface.json", &String::from_utf8_lossy(&rules));
+            let file = rules.file();
+            tokens_are_words(file, model.vocabulary, ending_of(checkpoint)?.as_ref(), &mut about)?;
+            about.text("tokenizer.huggingface.json", &String::from_utf8_lossy(file));
         }
     }
     Ok(about)
@@ -163,27 +162,63 @@ fn about(checkpoint: &Checkpoint, decoder: &Decoder) -> Outcome<About> {
 
 /// The tokeniser of a run of bytes: one of SentencePiece that knows bytes alone. It writes a space as U+2581.
 fn tokens_are_bytes(vocabulary: u32, about: &mut About) {
-    let token = |number: u32| match u8::try_from(number) {
-        Ok(b' ') => ("\u{2581}".to_owned(), NORMAL),
-        Ok(byte) => (format!("<0x{byte:02X}>"), BYTE),
-        Err(_) => (format!("<unused {number}>"), UNUSED),
+    let token = |number: u32| {
+        let (name, kind) = match u8::try_from(number) {
+            Ok(b' ') => ("\u{2581}".to_owned(), NORMAL),
+            Ok(byte) => (format!("<0x{byte:02X}>"), BYTE),
+            Err(_) => (format!("<unused {number}>"), UNUSED),
+        };
+        GgufToken { name, kind, score: 0.0 }
     };
-    let tokens: Vec<(String, i32)> = (0..vocabulary).map(token).collect();
     about.text("tokenizer.ggml.model", "llama");
-    about.list("tokenizer.ggml.tokens", Kind::String, tokens.iter().map(|(word, _)| text(word)));
-    about.list("tokenizer.ggml.scores", Kind::F32, tokens.iter().map(|_| 0.0f32.to_le_bytes().into()));
-    about.list(
-        "tokenizer.ggml.token_type",
-        Kind::I32,
-        tokens.iter().map(|(_, kind)| kind.to_le_bytes().into()),
-    );
+    tokens(&(0..vocabulary).map(token).collect::<Vec<_>>(), about);
     // A zero ends every text that the run was trained on.
-    for key in ["bos", "eos", "unknown"] {
-        about.number(&format!("tokenizer.ggml.{key}_token_id"), 0);
+    ends(0, Some(0), false, about);
+}
+
+/// A tokeniser of a family that llama.cpp has.
+fn tokens_are_words(file: &[u8], vocabulary: u32, ending: Option<&Ending>, about: &mut About) -> Outcome<()> {
+    let refused = |why: String| {
+        let what = "llama.cpp would read a text otherwise than this run";
+        Failure::usage(format!("{what}: {why}; leave --gguf out and export safetensors with --out"))
+    };
+    let ending = ending.ok_or_else(|| refused("no token is known to end its texts".into()))?;
+    let words = words(file, vocabulary).map_err(refused)?;
+    let space_before = match &words.family {
+        WordFamily::ByteLevel { rules, merges } => {
+            about.text("tokenizer.ggml.model", "gpt2");
+            about.text("tokenizer.ggml.pre", rules);
+            about.list("tokenizer.ggml.merges", Kind::String, merges.iter().map(|merge| text(merge)));
+            false
+        }
+        WordFamily::SentencePiece { space_before } => {
+            about.text("tokenizer.ggml.model", "llama");
+            *space_before
+        }
+    };
+    tokens(&words.tokens, about);
+    ends(ending.token, words.unknown, space_before, about);
+    Ok(())
+}
+
+fn tokens(tokens: &[GgufToken], about: &mut About) {
+    let scores = tokens.iter().map(|token| token.score.to_le_bytes().into());
+    let kinds = tokens.iter().map(|token| token.kind.to_le_bytes().into());
+    about.list("tokenizer.ggml.tokens", Kind::String, tokens.iter().map(|token| text(&token.name)));
+    about.list("tokenizer.ggml.scores", Kind::F32, scores);
+    about.list("tokenizer.ggml.token_type", Kind::I32, kinds);
+}
+
+/// A text of nothing begins after the end of another; nothing is added to any, but a space where the tokeniser does so.
+fn ends(end: u32, unknown: Option<u32>, space_before: bool, about: &mut About) {
+    about.number("tokenizer.ggml.bos_token_id", end);
+    about.number("tokenizer.ggml.eos_token_id", end);
+    if let Some(unknown) = unknown {
+        about.number("tokenizer.ggml.unknown_token_id", unknown);
     }
-    for key in ["add_bos_token", "add_eos_token", "add_space_prefix"] {
-        about.flag(&format!("tokenizer.ggml.{key}"), false);
-    }
+    about.flag("tokenizer.ggml.add_bos_token", false);
+    about.flag("tokenizer.ggml.add_eos_token", false);
+    about.flag("tokenizer.ggml.add_space_prefix", space_before);
 }
 
 /// A tensor's name in GGUF.

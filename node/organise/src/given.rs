@@ -24,6 +24,8 @@ use self::config::ModelConfig;
 use self::file::bounded;
 use super::hugging_face::{CONFIG, ROWS, row_folder};
 use crate::config::Settings;
+use crate::export::words;
+use crate::tokenise::LoadedTokeniser;
 
 /// Most bytes of a `config.json`.
 const CONFIG_BYTES: u64 = 1 << 20;
@@ -80,18 +82,25 @@ impl Given {
         weights::parameters(&self.folder, model, &layout::Layout::of(model))
     }
 
-    /// Refuses a checkpoint that brings another tokeniser than the text's: its tokens would mean something else.
+    /// Refuses a checkpoint that brings another tokeniser than the text's in the folder `corpus`: its tokens would mean something
+    /// else. What an export leaves out of a tokeniser makes no other one of it.
     ///
     /// # Errors
     /// [`Failure`] naming the file.
-    pub fn check_tokeniser(&self, data: &Data) -> Outcome<()> {
+    pub fn check_tokeniser(&self, data: &Data, corpus: &Path) -> Outcome<()> {
         let path = self.folder.join(TOKENISER);
         if !path.exists() {
             return Ok(());
         }
         let file = bounded(&path, limits::TOKENISER_BYTES.into())?;
-        let digest = Hasher::new(Domain::TOKENISER).part(&file).finish();
-        if matches!(&data.tokeniser, Tokeniser::File(named) if named.digest == digest) {
+        let is_same = match &data.tokeniser {
+            Tokeniser::Bytes => words::is_of_bytes(&file),
+            Tokeniser::File(named) => {
+                Hasher::new(Domain::TOKENISER).part(&file).finish() == named.digest
+                    || LoadedTokeniser::open(&corpus.join(TOKENISER))?.as_read()? == file
+            }
+        };
+        if is_same {
             return Ok(());
         }
         Err(Failure::usage(format!(

@@ -9,6 +9,12 @@ pub const WEIGHTS: &str = "model.safetensors";
 /// What the weights are.
 pub const CONFIG: &str = "config.json";
 
+/// Where a model that writes stops.
+pub const GENERATION: &str = "generation_config.json";
+
+/// What the tokeniser is.
+pub const TOKENISER_CONFIG: &str = "tokenizer_config.json";
+
 /// What says which folders an export of several rows of experts has, and how a text chooses among them.
 pub const ROWS: &str = "rows.json";
 

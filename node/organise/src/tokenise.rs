@@ -86,6 +86,29 @@ impl LoadedTokeniser {
         self.digest
     }
 
+    /// Its `tokenizer.json`.
+    pub fn file(&self) -> &[u8] {
+        &self.file
+    }
+
+    /// A `tokenizer.json` that gives others the numbers of a run: nothing is added to a text, cut off it or drawn at random. The
+    /// same bytes, unless they say otherwise.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the file that the library cannot write.
+    pub fn as_read(&self) -> Outcome<Vec<u8>> {
+        let same = caught(|| {
+            Ok(Tokenizer::from_bytes(&self.file)?.to_string(false)? == self.rules.to_string(false)?)
+        });
+        let read = match same {
+            Ok(true) => return Ok(self.file.clone()),
+            _ => caught(|| self.rules.to_string(false)),
+        };
+        read.map(String::into_bytes).map_err(|error| {
+            Failure::environment(format!("{}: cannot be written again ({error})", self.path.display()))
+        })
+    }
+
     /// Its numbers lie below this one.
     pub fn tokens(&self) -> u32 {
         self.tokens
@@ -269,7 +292,7 @@ pub(super) mod tests {
     }"#;
 
     /// Pairs of letters, at random if one let it.
-    const PAIRS: &str = r#"{
+    pub(crate) const PAIRS: &str = r#"{
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
         "normalizer": null, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\s+(?!\\S)|\\s*\\S+"},
             "behavior": "Isolated", "invert": false},
@@ -298,6 +321,24 @@ pub(super) mod tests {
         assert_ne!(
             words.digest(),
             tokeniser(directory.path(), &WORDS.replace("bread", "toast")).unwrap().digest()
+        );
+    }
+
+    #[test]
+    fn what_a_run_leaves_out_of_a_tokeniser_is_not_handed_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let whole = tokeniser(directory.path(), WORDS).unwrap();
+        let read = whole.as_read().unwrap();
+        // As others load it: they cut a text after two tokens, and end each with </s>.
+        let theirs = |file: &[u8]| {
+            Tokenizer::from_bytes(file).unwrap().encode("bread and butter", true).unwrap().get_ids().to_vec()
+        };
+        assert_eq!(theirs(whole.file()), [1, 300]);
+        assert_eq!(theirs(&read), [1, 2, 258]);
+        let again = tokeniser(directory.path(), &String::from_utf8(read.clone()).unwrap()).unwrap();
+        assert!(
+            again.as_read().unwrap() == read && again.file() == read,
+            "the same bytes where nothing is left out"
         );
     }
 

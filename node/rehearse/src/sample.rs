@@ -4,7 +4,7 @@ use std::path::Path;
 
 use muster_compute::Exact;
 use muster_organise::checkpoint::Checkpoint;
-use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
+use muster_organise::generate::{Sampling, Words, Writer, read_of};
 use muster_replica::archive::Archive;
 use muster_replica::exit::Outcome;
 
@@ -32,11 +32,12 @@ pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) ->
         true
     };
     let words = Words::of(&checkpoint.manifest, &checkpoint.folder, None)?;
-    let continuation = Continuation { prompt, count: SAMPLE_TOKENS, sampling: Sampling::default() };
     let parameters = checkpoint.path(checkpoint.best_row(&words.prompt(prompt)?)?)?;
     let mut reader = exact.reader(&checkpoint.manifest, &parameters);
     let mut after = |text: &[u32]| Ok(reader.after(read_of(&checkpoint.manifest, text)));
-    continue_text(&checkpoint.manifest, &mut after, &words, &continuation, &mut show)?;
+    let mut writer = Writer::new(&checkpoint.manifest, &words, Sampling::default())?;
+    writer.read(prompt)?;
+    writer.write(SAMPLE_TOKENS, &mut after, &mut show)?;
     let shown = format!("{prompt}{text}");
     let lines: Vec<String> = shown.lines().map(|line| format!("  | {line}\n")).collect();
     Ok(format!("\nwhat the model continues {prompt:?} with:\n{}\n", lines.concat()))

@@ -1,10 +1,8 @@
 //! Carrying out a command.
 
-use std::future::Future;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::CommandFactory;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,12 +15,10 @@ use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench, guess};
 use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
-use muster_organise::ask::Caller;
 use muster_organise::checkpoint::Checkpoint;
 use muster_organise::create::{CalibrationFile, CreateOptions, Created, Init, create_within, vacant};
 use muster_organise::estimate::Estimate;
-use muster_organise::export::{Exported, export};
-use muster_organise::generate::{Continuation, Sampling, Words, continue_text, read_of};
+use muster_organise::export::{Exported, ending_of, export};
 use muster_organise::gguf::export_gguf;
 use muster_organise::invite::InviteOptions;
 use muster_organise::look::looked_at;
@@ -38,30 +34,16 @@ use muster_view::export::export as export_pages;
 use muster_view::serve::serve as serve_pages;
 use muster_view::site::{Purpose, Site};
 use muster_view::words::counted;
-use tokio::runtime::Runtime;
 
 use super::arguments::{
-    BenchArguments, DataCommand, DoctorArguments, ExportArguments, GenerateArguments, HostArguments,
-    InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand,
-    ViewArguments,
+    BenchArguments, DataCommand, DoctorArguments, ExportArguments, HostArguments, InviteArguments,
+    JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand, ViewArguments,
 };
 use super::company::Company;
+use super::generate::generate_text;
 use super::options::{GossipArguments, HomeArguments};
-
-/// A line for the person who asked.
-fn say(line: &str) -> Outcome<()> {
-    show(&format!("{line}\n")).map(drop)
-}
-
-/// Text as it comes; whether somebody still reads. A reader that went away is no error, a full disk is.
-fn show(text: &str) -> Outcome<bool> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::environment(format!("standard output cannot be written: {error}"))),
-    }
-}
+use super::output::{say, show};
+use super::runtime::block_on;
 
 pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
     match command {
@@ -161,6 +143,12 @@ fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
         say(&format!("{model} is in {}", file.display()))?;
     }
     let Some(out) = &arguments.out else { return Ok(Exit::Good) };
+    let decodes = checkpoint.manifest.model.decoder().is_some();
+    if decodes && ending_of(&checkpoint)?.is_none() {
+        say(
+            "warning: no token is known to end the texts of this run, so that others will not know where to stop writing",
+        )?;
+    }
     let exported = export(&checkpoint, arguments.row.map(Row), out)?;
     let (out, all) = (out.display(), checkpoint.rows_of_run());
     match exported {
@@ -182,58 +170,6 @@ fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
             ))?;
         }
     }
-    Ok(Exit::Good)
-}
-
-fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
-    if arguments.ask.is_some() {
-        return ask_for_text(arguments);
-    }
-    let GenerateArguments { folder, round, compute, prompt, tokenizer, .. } = arguments;
-    let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
-    let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
-    let manifest = &checkpoint.manifest;
-    let words = Words::of(manifest, folder, tokenizer.as_deref())?;
-    let row = checkpoint.best_row(&words.prompt(prompt)?)?;
-    let parameters = checkpoint.path(row)?;
-    match (checkpoint.rows_of_run(), checkpoint.rows().len()) {
-        (1, _) => {}
-        (all, 1) => eprintln!("reading with row {row}, the only one of {all} that is here"),
-        (all, _) => eprintln!("reading with row {row} of {all}, which suits the prompt best"),
-    }
-    let mut reader = exact.reader(manifest, &parameters);
-    write_text(arguments, manifest, &words, &mut |text| Ok(reader.after(read_of(manifest, text))))
-}
-
-/// As [`generate_text`], by a model that others hold.
-fn ask_for_text(arguments: &GenerateArguments) -> Outcome<Exit> {
-    let GenerateArguments { folder, ask, grace, .. } = arguments;
-    let runtime = runtime()?;
-    let grace = Duration::from_secs_f32(*grace);
-    let mut tell = |line: &str| eprintln!("{line}");
-    let rows = ask.unwrap_or(1).into();
-    let mut caller = runtime.block_on(Caller::open(folder, rows, grace, &mut tell))?;
-    let manifest = caller.manifest().clone();
-    let words = Words::of(&manifest, folder, arguments.tokenizer.as_deref())?;
-    let done = write_text(arguments, &manifest, &words, &mut |text| runtime.block_on(caller.after(text)));
-    drop(caller);
-    runtime.shutdown_background();
-    done
-}
-
-/// Continues the prompt, by whatever gives the logits of the next token.
-fn write_text(
-    arguments: &GenerateArguments,
-    manifest: &Manifest,
-    words: &Words,
-    after: &mut dyn FnMut(&[u32]) -> Outcome<Vec<f32>>,
-) -> Outcome<Exit> {
-    let GenerateArguments { prompt, tokens, temperature, top, seed, .. } = arguments;
-    let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
-    show(prompt)?;
-    let continuation = Continuation { prompt, count: *tokens, sampling };
-    continue_text(manifest, after, words, &continuation, &mut |text| show(text).unwrap_or(false))?;
-    say("")?;
     Ok(Exit::Good)
 }
 
@@ -526,20 +462,4 @@ fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
     home.data_dir
         .or_else(own)
         .ok_or_else(|| Failure::usage("there is no home directory: name one with --data-dir"))
-}
-
-fn runtime() -> Outcome<Runtime> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
-    let runtime = runtime()?;
-    let done = runtime.block_on(async {
-        process::refuse_large_files();
-        work.await
-    });
-    // A computation that is under way need not end first: what it would say is not said any more.
-    runtime.shutdown_background();
-    Ok(done)
 }

@@ -81,6 +81,7 @@ Never run two copies of one data directory: a key that signs two results of the 
     #[command(after_help = "\
   muster generate myrun/ --prompt \"fn main() {\" --tokens 400
   muster generate ~/.muster --temperature 0
+  muster generate myrun/ --chat                                 # line by line
   muster generate ~/.muster --prompt \"fn main() {\" --ask 1     # while the run goes on, by the members that hold the model")]
     Generate(GenerateArguments),
     /// Measure whether this machine can help, in ten seconds.
@@ -304,7 +305,11 @@ pub(super) struct GenerateArguments {
     /// What to continue.
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     pub(super) prompt: String,
-    /// Tokens to add.
+    /// Go on from each line that is typed, with --ask as well: the line is put behind the text so far, and the model continues it.
+    /// Ctrl-D ends.
+    #[arg(long)]
+    pub(super) chat: bool,
+    /// Most tokens to add; a text may end before.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) tokens: usize,
     /// Below 1, likely tokens become likelier; 0 always takes the most likely one.

@@ -15,6 +15,8 @@ use crate::checkpoint::Checkpoint;
 use crate::config::Makers;
 use crate::export::{Exported, export};
 use crate::hugging_face::{TOKEN_TYPES, WEIGHTS};
+use crate::tokenise::LoadedTokeniser;
+use crate::tokenise::tests::WORDS;
 
 const TIED: &str = "[model]\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\n\
                     rope_base = 5e5\nnorm_epsilon = 1e-6\n";
@@ -104,7 +106,7 @@ fn what_was_exported_comes_back_to_the_bit() {
         exported(&manifest, &parameters, &folder);
         let given = Given::open(&folder, None).unwrap();
         assert_eq!(bits(&given.parameters(&manifest.model).unwrap()), bits(&parameters), "{text}");
-        given.check_tokeniser(&manifest.data).unwrap();
+        given.check_tokeniser(&manifest.data, &folder).unwrap();
         // The config says all of the model, and what settings say of it agrees.
         for settings in ["", "[model]\n", text, &given.template()] {
             let model = completed(&folder, settings).unwrap().checked_model().unwrap();
@@ -460,14 +462,23 @@ fn another_tokeniser_is_refused() {
     let folder = directory.path().join("model");
     let mut manifest = manifest(TIED);
     exported(&manifest, &values(manifest.model.parameters()), &folder);
+    let corpus = directory.path().join("corpus");
+    fs::create_dir(&corpus).unwrap();
     fs::write(folder.join(TOKENISER), b"{}").unwrap();
     let given = Given::open(&folder, None).unwrap();
-    let refused = given.check_tokeniser(&manifest.data).unwrap_err();
+    let refused = given.check_tokeniser(&manifest.data, &corpus).unwrap_err();
     assert!(refused.message.contains("tokenizer.json: is not the tokeniser of the text"), "{refused}");
     let digest = Hasher::new(Domain::TOKENISER).part(b"{}").finish();
     let named = |digest| muster_core::manifest::TokeniserFile { digest, bytes: 2, tokens: 256 };
     manifest.data.tokeniser = Tokeniser::File(named(digest));
-    given.check_tokeniser(&manifest.data).unwrap();
+    given.check_tokeniser(&manifest.data, &corpus).unwrap();
     manifest.data.tokeniser = Tokeniser::File(named(Digest::default()));
-    given.check_tokeniser(&manifest.data).unwrap_err();
+    // What an export leaves out of the text's own one.
+    fs::write(folder.join(TOKENISER), b"{}").unwrap();
+    fs::write(corpus.join(TOKENISER), WORDS).unwrap();
+    given.check_tokeniser(&manifest.data, &corpus).unwrap_err();
+    let read = LoadedTokeniser::open(&corpus.join(TOKENISER)).unwrap().as_read().unwrap();
+    assert!(read != WORDS.as_bytes());
+    fs::write(folder.join(TOKENISER), read).unwrap();
+    given.check_tokeniser(&manifest.data, &corpus).unwrap();
 }

@@ -153,7 +153,7 @@ fn pointers_of_git_lfs_are_named() {
         fs::write(&path, pointer).unwrap();
         let given = Given::open(&sharded.folder, None);
         let checked = given.and_then(|given| {
-            given.check_tokeniser(&data)?;
+            given.check_tokeniser(&data, &sharded.folder)?;
             given.parameters(&sharded.manifest.model)
         });
         let failure = checked.unwrap_err();
