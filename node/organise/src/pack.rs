@@ -20,8 +20,9 @@ use muster_store::dataset::{
 };
 use muster_view::words::counted;
 
-use self::inputs::{Input, together};
+use self::inputs::{length_of_text, together};
 use self::mixture::{Mixture, Share};
+use self::opened::Input;
 pub use self::piece::Format;
 use self::piece::{Piece, Reading};
 use super::tokenise::{EncodedPart, Ending, LoadedTokeniser, TextEncoder};
@@ -176,7 +177,7 @@ impl Sources {
 
     /// Refuses at once what is too much: files that are texts take as many bytes as a corpus of bytes.
     fn check_length(&self, out: &Path) -> Outcome<()> {
-        let bytes: u64 = self.texts.iter().filter_map(|input| input.length_of_text()).sum();
+        let bytes: u64 = self.texts.iter().filter_map(length_of_text).sum();
         if bytes > MOST_BYTES { Err(too_much(out, "the files have", bytes)) } else { Ok(()) }
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, FileType};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use muster_replica::exit::{Failure, Outcome};
 
 use super::arrow::ArrowRows;
 use super::lines::JsonLines;
-use super::opened::{Opened, unread};
+use super::opened::{Input, Opened, unread};
 use super::piece::{Format, Piece, Pieces, Reading};
 use super::plain::{self, PlainText};
 use super::saved;
@@ -21,25 +21,11 @@ const TOLD: usize = 20;
 /// How names of compressed files end. Whether they are is seen in their beginnings.
 const COMPRESSED: [&str; 3] = [".gz", ".zst", ".zstd"];
 
-/// A file or pipe.
-#[derive(Clone, Debug)]
-pub(super) struct Input {
-    pub(super) path: PathBuf,
-    /// Its length on the disk; none of a pipe, which has whatever comes.
-    pub(super) bytes: Option<u64>,
-}
-
-impl Input {
-    pub(super) fn is_pipe(&self) -> bool {
-        self.bytes.is_none()
-    }
-
-    /// Bytes of the text, where the file is one as it is.
-    pub(super) fn length_of_text(&self) -> Option<u64> {
-        let plain = named(&self.path) == Kind::Plain
-            && !COMPRESSED.iter().any(|end| file_name(&self.path).ends_with(end));
-        self.bytes.filter(|_| plain)
-    }
+/// Bytes of an input's text, where that is a file as it is.
+pub(super) fn length_of_text(input: &Input) -> Option<u64> {
+    let plain = named(&input.path) == Kind::Plain
+        && !COMPRESSED.iter().any(|end| file_name(&input.path).ends_with(end));
+    input.bytes.filter(|_| plain)
 }
 
 /// What a file holds.

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use muster_replica::exit::{Failure, Outcome};
 
-use super::inputs::{Input, Texts};
+use super::inputs::Texts;
+use super::opened::Input;
 use super::piece::{Piece, Reading};
 
 /// A source.

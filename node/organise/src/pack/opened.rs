@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use flate2::read::MultiGzDecoder;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::regular;
 
-use super::inputs::Input;
 use super::piece::Reading;
 
 /// Bytes at the beginning that are looked at.
@@ -27,6 +26,20 @@ const OTHERS: [(&[u8], &str, &str); 9] = [
     (b"%PDF-", "is a PDF", "save it as plain text"),
     (b"\xD0\xCF\x11\xE0", "is a document of an office program", "save it as plain text"),
 ];
+
+/// A file or pipe.
+#[derive(Clone, Debug)]
+pub(super) struct Input {
+    pub(super) path: PathBuf,
+    /// Its length on the disk; none of a pipe, which has whatever comes.
+    pub(super) bytes: Option<u64>,
+}
+
+impl Input {
+    pub(super) fn is_pipe(&self) -> bool {
+        self.bytes.is_none()
+    }
+}
 
 /// A file or pipe that is open.
 pub(super) struct Opened {

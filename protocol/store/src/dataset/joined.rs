@@ -5,10 +5,32 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_core::codec::is_hidden;
+use muster_core::hash::{Domain, Hasher};
+use muster_core::manifest::{Tokeniser, TokeniserFile};
 
-use super::pack::Numbering;
 use super::tokens;
 use crate::error::{Result, StoreError};
+
+/// A tokeniser whose numbers a corpus holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbering<'a> {
+    /// Its `tokenizer.json`, which the corpus keeps.
+    pub file: &'a [u8],
+    /// Numbers that it knows, from 0 on.
+    pub tokens: u32,
+    /// What ends each text.
+    pub end: Option<u32>,
+}
+
+impl Numbering<'_> {
+    /// What a manifest says of it.
+    pub fn tokeniser(&self) -> Tokeniser {
+        // DATA-4: the digest is H("tokeniser", file).
+        let digest = Hasher::new(Domain::TOKENISER).part(self.file).finish();
+        let bytes = u32::try_from(self.file.len()).unwrap_or(u32::MAX);
+        Tokeniser::File(TokeniserFile { digest, bytes, tokens: self.tokens })
+    }
+}
 
 /// What people call a text.
 #[derive(Clone, Debug, PartialEq, Eq)]

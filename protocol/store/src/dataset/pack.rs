@@ -4,12 +4,11 @@ use std::fmt::Write;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, unhex};
 use muster_core::limits::DATA_BYTES;
 use muster_core::manifest::{Data, Router, Start, Tokeniser, TokeniserFile};
 
-use super::joined::JoinedTexts;
+use super::joined::{JoinedTexts, Numbering};
 use super::rows::{self, RouterSize};
 use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, ROUTER, TOKENISER, bounded, directory};
 use crate::error::{Result, StoreError};
@@ -39,27 +38,6 @@ impl SourceText {
             return Err(StoreError::refused(path, cause, "leave it out or convert it"));
         }
         Ok(Self { name, bytes })
-    }
-}
-
-/// A tokeniser whose numbers a corpus holds.
-#[derive(Clone, Copy, Debug)]
-pub struct Numbering<'a> {
-    /// Its `tokenizer.json`, which the corpus keeps.
-    pub file: &'a [u8],
-    /// Numbers that it knows, from 0 on.
-    pub tokens: u32,
-    /// What ends each text.
-    pub end: Option<u32>,
-}
-
-impl Numbering<'_> {
-    /// What a manifest says of it.
-    pub fn tokeniser(&self) -> Tokeniser {
-        // DATA-4: the digest is H("tokeniser", file).
-        let digest = Hasher::new(Domain::TOKENISER).part(self.file).finish();
-        let bytes = u32::try_from(self.file.len()).unwrap_or(u32::MAX);
-        Tokeniser::File(TokeniserFile { digest, bytes, tokens: self.tokens })
     }
 }
 
