@@ -23,6 +23,8 @@ fn a_steward_brings_its_members_and_they_end_and_go_on_together() {
     let invite = format!("; invite one: muster invite {} --role verifier", run.at("run"));
     assert!(log.contains("waiting: ") && log.contains(&invite) && !log.contains("of 1 verifiers"), "{log}");
     run.wait_round(3);
+    // Until both have taken part, one may not listen yet for what asks it to stop.
+    wait_for("audits", || number(&steward.log(), " audits passed").is_some_and(|passed| passed > 0));
 
     let before = number(&std::fs::read_to_string(run.path("run-node.log")).expect("a log"), " in all");
 

@@ -15,7 +15,7 @@ use super::piece::Reading;
 /// Bytes at the beginning that are looked at.
 const HEAD: u64 = 64 << 10;
 /// What some files begin with that hold no text as it is: what they are, and the way out.
-const OTHERS: [(&[u8], &str, &str); 9] = [
+const OTHERS: [(&[u8], &str, &str); 10] = [
     (b"\xFF\xFE\0\0", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\0\0\xFE\xFF", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\xFF\xFE", "is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
@@ -23,6 +23,11 @@ const OTHERS: [(&[u8], &str, &str); 9] = [
     (b"BZh", "is compressed by bzip2", "unpack it, or pipe it: --text <(bzcat FILE)"),
     (b"\xFD7zXZ\0", "is compressed by xz", "unpack it, or pipe it: --text <(xzcat FILE)"),
     (b"PK\x03\x04", "is a ZIP archive, or a document of an office program", "save it as plain text"),
+    (
+        b"PAR1",
+        "is a Parquet file",
+        "save its rows as JSON lines: pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True)",
+    ),
     (b"%PDF-", "is a PDF", "save it as plain text"),
     (b"\xD0\xCF\x11\xE0", "is a document of an office program", "save it as plain text"),
 ];

@@ -120,6 +120,10 @@ pub fn pack_joined(
     router: Option<RouterSize>,
 ) -> Result<Data> {
     vacant(out)?;
+    if let Some(Numbering { tokens, end: Some(end), .. }) = numbering.filter(|of| of.end >= Some(of.tokens)) {
+        let cause = format!("texts end with token {end}, but the tokeniser knows {tokens} numbers");
+        return Err(StoreError::refused(out, cause, "use the tokeniser that has it"));
+    }
     for joined in [&train, &held_out] {
         within(out, joined)?;
         if joined.says_nothing() {
