@@ -38,9 +38,9 @@ fn an_invitation_is_short_and_a_member_says_whom_the_run_waits_for() {
         assert!(line.starts_with("muster1:") && line.len() < 300, "{} characters: {line}", line.len());
     }
     let mut first = run.join("first", &nodes, &[]);
-    wait_for("the first node", || first.log().contains("waiting for 1 of 2 nodes and 1 of 1 verifiers"));
+    wait_for("the first node", || first.log().contains("waiting: 1 of 2 nodes here, 0 of 1 verifier"));
     let mut second = run.join("second", &nodes, &[]);
-    let waits = "waiting for 1 of 1 verifiers; 2 of 2 nodes are here";
+    let waits = "waiting: 2 of 2 nodes here, 0 of 1 verifier";
     wait_for("both nodes", || first.log().contains(waits) && second.log().contains(waits));
     let mut watch = run.watch("verifier", &verifiers);
     let ends = [first.wait(), second.wait(), watch.wait(), steward.wait()];

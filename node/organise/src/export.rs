@@ -432,8 +432,10 @@ mod tests {
         let numbering = Numbering { file: file.as_bytes(), tokens, end };
         let text = || [Ok::<_, Failure>(("text".to_owned(), [1, 2, 4].repeat(400)))];
         pack_tokens(text(), text(), &at("corpus"), &numbering, None).unwrap();
-        let settings =
-            "[model]\nwidth = 8\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 6\nsequence = 16\n";
+        let settings = format!(
+            "[model]\nvocabulary = {tokens}\nwidth = 8\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 6\n\
+             sequence = 16\n"
+        );
         fs::write(at("run.toml"), settings).unwrap();
         let (config, data, out) = (at("run.toml"), at("corpus"), at("run"));
         create(&CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out })

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use clap::ValueEnum;
 use muster_replica::exit::Outcome;
 use muster_store::dataset::TextName;
+use muster_view::words::counted;
 
 /// What files hold, where their names do not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,7 +64,7 @@ impl Reading {
     /// What is wrong with it, in words: a zero byte ends a text of bytes.
     pub(super) fn settled(&self, text: String) -> Result<String, String> {
         if let Some(at) = text.find('\0') {
-            return Err(format!("has a zero byte (after {at} bytes), which no text has"));
+            return Err(format!("has a zero byte (after {}), which no text has", counted(at as u64, "byte")));
         }
         if !text.contains("\r\n") {
             return Ok(text);

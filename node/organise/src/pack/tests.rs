@@ -128,7 +128,7 @@ fn what_is_wrong_with_a_line_is_named() {
         ("[1]", "line 3: is no JSON object"),
         ("{\"text\": \"cut", "line 3: is no JSON ("),
         ("{\"text\": \"\\ud800\"}", "line 3: is no JSON ("),
-        ("{\"text\": \"a\\u0000b\"}", "line 3: has a zero byte (after 1 bytes)"),
+        ("{\"text\": \"a\\u0000b\"}", "line 3: has a zero byte (after 1 byte)"),
     ] {
         let said = refused(&format!("{{\"text\": \"good\"}}\n\n{row}\n"));
         assert!(said.contains(what), "{row}: {said}");
@@ -233,7 +233,7 @@ fn marks_and_line_ends_of_windows_are_no_text() {
         ("le.txt", &b"\xFF\xFEa\0b\0"[..], "is UTF-16; convert it: iconv -f UTF-16"),
         ("be.csv", b"\xFE\xFF\0a\0b", "is UTF-16"),
         ("32.jsonl", b"\xFF\xFE\0\0a\0\0\0", "is UTF-32"),
-        ("unmarked.txt", b"a\0b\0", "has a zero byte (after 1 bytes), which no text has"),
+        ("unmarked.txt", b"a\0b\0", "has a zero byte (after 1 byte), which no text has"),
         ("latin.txt", b"caf\xE9 au lait", "is not UTF-8 text (byte 3)"),
         ("cut.txt", b"caf\xC3", "is not UTF-8 text (byte 3)"),
         ("a.pdf", b"%PDF-1.7\n", "is a PDF"),
