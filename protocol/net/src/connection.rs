@@ -77,7 +77,11 @@ impl Connection {
             stream.set_nodelay(true)?;
             match dial_handshake(&mut stream, endpoint, expected).await {
                 Ok(channel) => Ok((stream, channel)),
-                Err(cause) => Err(explained(cause, address, endpoint, expected).await),
+                Err(cause) => {
+                    // The other end may answer one at a time.
+                    drop(stream);
+                    Err(explained(cause, address, endpoint, expected).await)
+                }
             }
         };
         let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
