@@ -263,6 +263,8 @@ def schema():
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
         "Whereabouts": dict(addresses=addresses, time=u64),
+        "Statement": dict(height=u64, head=digest, recomputed=u64, counted=u64, note=text(64), steward=member,
+                          addresses=addresses),
         "Follow": dict(height=u64, board=u64, notice=u64),
         "News": dict(records=listed(signed, 256), newest=u64, board=u64, first_notice=u64, notices=listed("Notice", 256)),
         "BlockData": dict(block=u32, chunks=listed(("bytes", 65792), 4), proofs=listed("Proof", 4)),
@@ -318,7 +320,7 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "Ready": "ready",
         "CloseTree": "close-tree",
         "Ask": "ask", "Answer": "answer",
-        "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
+        "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts", "Statement": "statement"}
 
 
 def schema_differences():

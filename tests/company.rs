@@ -1,5 +1,5 @@
-//! One command for the smallest run: a steward that brings a node and a verifier of its own; what is counted of them outlasts
-//! restarts.
+//! One command for the smallest run: a steward that brings a node and a verifier of its own, and what its members then have to
+//! show.
 
 use e2e::processes::{Run, wait_for};
 use e2e::programs;
@@ -26,6 +26,13 @@ fn a_steward_brings_its_members_and_they_end_and_go_on_together() {
     // Until both have taken part, one may not listen yet for what asks it to stop.
     wait_for("audits", || number(&steward.log(), " audits passed").is_some_and(|passed| passed > 0));
 
+    // What the node has done it can show, and anybody can check with the steward.
+    let stated = run.good(&["credit", "--data-dir", &run.at("run-node"), "--note", "for Ann"]);
+    let line = stated.lines().find(|line| line.starts_with("muster-service1:")).expect("a statement");
+    let checked = run.good(&["credit", "--check", line]);
+    assert!(checked.starts_with("true: member ") && checked.contains("for Ann"), "{checked}");
+    let (code, output) = run.muster(&["credit", "--check", &line[..line.len() - 1]]);
+    assert!(code == 2 && output.contains("damaged"), "{code} {output}");
     let before = number(&std::fs::read_to_string(run.path("run-node.log")).expect("a log"), " in all");
 
     steward.signal("TERM");
@@ -55,4 +62,7 @@ fn a_steward_brings_its_members_and_they_end_and_go_on_together() {
     assert!(own.is_some_and(|own| own > 0), "{own:?}");
     assert_eq!(own, number(&members, " audits passed, 0 found guilty"), "{members}");
     assert_eq!(own, told, "{}", steward.log());
+    // The statement of then stays true of then, by the archive as well.
+    let checked = run.good(&["credit", "--check", line, "--run", &run.at("run")]);
+    assert!(checked.starts_with("true: "), "{checked}");
 }

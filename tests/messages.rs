@@ -4,7 +4,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::channel::certificate;
 use muster_core::codec::{decode, encode};
-use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, service, wire};
 use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};

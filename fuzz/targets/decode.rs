@@ -8,7 +8,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use libfuzzer_sys::fuzz_target;
 use muster_core::channel::certificate;
 use muster_core::codec::{decode, encode};
-use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, service, wire};
 use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 
 #[derive(Arbitrary, Debug)]

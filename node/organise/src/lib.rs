@@ -4,6 +4,7 @@ pub mod ask;
 pub mod checkpoint;
 pub mod config;
 pub mod create;
+pub mod credit;
 pub mod ending;
 pub mod estimate;
 pub mod export;

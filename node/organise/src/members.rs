@@ -22,7 +22,7 @@ use crate::ticket;
 use crate::{organiser_key, read_identity};
 
 /// The records of a run that is over, in its folder.
-const LEDGER: &str = "ledger.bin";
+pub(super) const LEDGER: &str = "ledger.bin";
 
 /// Prints an invitation from a run's folder, or from the directory of a member that may bring in others.
 ///
@@ -175,7 +175,7 @@ impl Hosted {
 }
 
 /// A throw-away key: observers and newcomers have no other (CHAN-10).
-fn stranger() -> Outcome<Arc<Identity>> {
+pub(super) fn stranger() -> Outcome<Arc<Identity>> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
         .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;

@@ -17,6 +17,7 @@ use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
 use muster_organise::checkpoint::Checkpoint;
 use muster_organise::create::{CalibrationFile, CreateOptions, Created, Init, create_within, vacant};
+use muster_organise::credit::{check, state};
 use muster_organise::estimate::Estimate;
 use muster_organise::export::{Exported, ending_of, export};
 use muster_organise::gguf::export_gguf;
@@ -36,8 +37,9 @@ use muster_view::site::{Purpose, Site};
 use muster_view::words::counted;
 
 use super::arguments::{
-    BenchArguments, DataCommand, DoctorArguments, ExportArguments, HostArguments, InviteArguments,
-    JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand, ViewArguments,
+    BenchArguments, CreditArguments, DataCommand, DoctorArguments, ExportArguments, HostArguments,
+    InviteArguments, JoinArguments, MusterCli, MusterCommand, NewArguments, PackArguments, RunCommand,
+    ViewArguments,
 };
 use super::company::Company;
 use super::generate::generate_text;
@@ -66,6 +68,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             show(&block_on(members(&folder))??)?;
             Ok(Exit::Good)
         }
+        MusterCommand::Credit(arguments) => state_credit(arguments),
         MusterCommand::CloseTree { folder, member, organiser } => {
             show(&block_on(close_tree(&folder, organiser.organiser_key.as_deref(), &member))??)?;
             Ok(Exit::Good)
@@ -334,6 +337,18 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
     let organiser_key = organiser.organiser_key;
     let options = InviteOptions { folder, role, founder, uses, valid_for, addresses, organiser_key };
     say(&invitation(&options)?.to_line())?;
+    Ok(Exit::Good)
+}
+
+fn state_credit(arguments: CreditArguments) -> Outcome<Exit> {
+    let CreditArguments { home, note, check: statement, run } = arguments;
+    match statement {
+        Some(line) => say(&format!("true: {}", block_on(check(&line, run.as_deref()))??))?,
+        None => {
+            let stated = block_on(state(&data_dir(home)?, &note))??;
+            say(&format!("{stated}\n{}", stated.line()))?;
+        }
+    }
     Ok(Exit::Good)
 }
 

@@ -117,6 +117,14 @@ Members that a member has invited are listed below it. `muster close-tree` close
         /// A run's folder, or a member's directory.
         folder: PathBuf,
     },
+    /// State what a member has done, signed: leaves that verifiers recomputed, and leaves that counted. Anybody can check it.
+    #[command(after_help = "\
+  muster credit --note \"for example.org/users/ada\"
+  muster credit --check muster-service1:…                # with the records of the steward that it names
+  muster credit --check muster-service1:… --run myrun/   # with those of a folder or an archive
+Anybody can host a run and do no work there: compare the id of the run with the one that its organiser publishes.
+Exit code 1: the statement is not true.")]
+    Credit(CreditArguments),
     /// Close a member's tree: its invitations, and those of the members below it, admit nobody any more.
     #[command(after_help = "\
 `muster members` shows the trees and the ids. Closing bans nobody, since a ban needs evidence: members who are in stay and
@@ -381,6 +389,21 @@ pub(super) struct HostArguments {
     pub(super) gossip: GossipArguments,
     #[command(flatten)]
     pub(super) leaves: LeafArguments,
+}
+
+#[derive(Args)]
+pub(super) struct CreditArguments {
+    #[command(flatten)]
+    pub(super) home: HomeArguments,
+    /// For whom or for what you make the statement: at most 64 bytes, public, and covered by your signature.
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "check")]
+    pub(super) note: String,
+    /// Check somebody's statement instead.
+    #[arg(long, value_name = "LINE")]
+    pub(super) check: Option<String>,
+    /// Check it with the records of this run's folder or archive [default: those of the steward that the statement names].
+    #[arg(long, value_name = "DIR", requires = "check")]
+    pub(super) run: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -12,6 +12,7 @@ mod line;
 pub mod offer;
 pub mod record;
 pub mod round;
+pub mod service;
 pub mod wire;
 
 /// Calls `$list!` once, with every type that [`wire!`](crate::wire) declares, as `module::Type`. Whoever calls it imports the
@@ -48,6 +49,7 @@ macro_rules! for_each_message {
             evidence::FalseRecomputation, evidence::FalseAnswer, evidence::TwoResults, evidence::Evidence,
             call::Ask, call::Answer,
             gossip::Gossiped, gossip::Head, gossip::Whereabouts,
+            service::Statement,
             offer::StateOffer, offer::StateQuery, offer::StatePiece,
             wire::Request, wire::Response, wire::Answered, wire::Follow, wire::News, wire::Notice,
             wire::BlockData, wire::PutBlocks, wire::BlockQuery, wire::InputQuery, wire::DataQuery,

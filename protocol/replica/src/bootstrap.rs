@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
-use muster_core::ids::RunId;
+use muster_core::ids::{Height, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{Data, Manifest};
 use muster_core::messages::wire::{Follow, Request, Response};
@@ -67,17 +67,43 @@ pub async fn fetch_ledger(
     Ok(ledger)
 }
 
+/// The ledger of the run's first records, so many of them or as many as there are, every one checked.
+///
+/// # Errors
+/// [`FollowError`].
+pub async fn ledger_at(
+    peers: &Peers,
+    steward: &Contact,
+    manifest: &Arc<Manifest>,
+    height: Height,
+) -> Result<Ledger, FollowError> {
+    let mut ledger = Ledger::new(manifest.clone());
+    follow_to(peers, steward, &mut ledger, height).await?;
+    Ok(ledger)
+}
+
 /// Brings a ledger to where the steward has it now, every record checked.
 ///
 /// # Errors
 /// [`FollowError`].
 pub async fn follow_ledger(peers: &Peers, steward: &Contact, ledger: &mut Ledger) -> Result<(), FollowError> {
-    loop {
+    follow_to(peers, steward, ledger, Height(u64::MAX)).await
+}
+
+async fn follow_to(
+    peers: &Peers,
+    steward: &Contact,
+    ledger: &mut Ledger,
+    most: Height,
+) -> Result<(), FollowError> {
+    while ledger.height() < most {
         let request = Request::Follow(Follow { height: ledger.height(), board: 0, notice: 0 });
         let Response::News(news) = peers.ask(steward, &request).await? else {
             return Err(PeerError::Unexpected.into());
         };
-        for signed in &news.records {
+        for signed in
+            news.records.iter().take(usize::try_from(most.0 - ledger.height().0).unwrap_or(usize::MAX))
+        {
             ledger.apply(signed).map_err(|reject| FollowError::Misconduct(reject, None))?;
         }
         // An answer may hold fewer records than there are.
@@ -85,6 +111,7 @@ pub async fn follow_ledger(peers: &Peers, steward: &Contact, ledger: &mut Ledger
             return Ok(());
         }
     }
+    Ok(())
 }
 
 /// The committed files of a run: from the folder if they are there whole, else from the steward, checked against

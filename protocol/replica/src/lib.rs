@@ -35,7 +35,7 @@ mod values;
 mod witness;
 
 pub use allowance::{Allowance, parse_gibibytes};
-pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger};
+pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger, ledger_at};
 pub use contributions::{HeldBlocks, Unavailable, WantedContribution};
 pub use crew::{Crew, leaf_windows};
 pub use evidence::{Unkept, evidence_words, keep_evidence};

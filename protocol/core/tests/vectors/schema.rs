@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use muster_core::channel::certificate;
 use muster_core::codec::schema::{Described, Schema, Shape};
-use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, offer, record, round, service, wire};
 use muster_core::sign::Message;
 use muster_core::{coins, for_each_message, manifest, merkle, sketch, state};
 
