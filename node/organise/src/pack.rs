@@ -5,6 +5,7 @@ mod inputs;
 mod lines;
 mod mixture;
 mod opened;
+mod parquet;
 mod piece;
 mod plain;
 mod saved;

@@ -158,7 +158,8 @@ pub(super) enum DataCommand {
     /// Pack text into a corpus with Merkle roots, so that everyone trains on the same bytes.
     #[command(after_help = "\
 What a file holds is seen by its name: NAME.jsonl has rows of which the field `text` is one text each (--column names another,
-doc.text one within a field), NAME.csv and NAME.tsv have columns, any other file is a text. Each may be compressed (.gz, .zst).
+doc.text one within a field), NAME.csv, NAME.tsv and NAME.parquet have columns, any other file is a text. Each may be compressed
+(.gz, .zst).
 `-` is standard input. A folder is taken in order of its names, without hidden ones; so is a folder that `save_to_disk` of
 Python's `datasets` wrote.
   muster data pack --text book.txt src/ --out corpus/

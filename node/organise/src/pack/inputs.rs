@@ -11,6 +11,7 @@ use muster_replica::exit::{Failure, Outcome};
 use super::arrow::ArrowRows;
 use super::lines::JsonLines;
 use super::opened::{Input, Opened, unread};
+use super::parquet::ParquetRows;
 use super::piece::{Format, Piece, Pieces, Reading};
 use super::plain::{self, PlainText};
 use super::saved;
@@ -38,6 +39,7 @@ enum Kind {
     Csv,
     Tsv,
     Arrow,
+    Parquet,
 }
 
 impl From<Format> for Kind {
@@ -61,6 +63,7 @@ fn named(path: &Path) -> Kind {
         Some("csv") => Kind::Csv,
         Some("tsv" | "tab") => Kind::Tsv,
         Some("arrow") => Kind::Arrow,
+        Some("parquet") => Kind::Parquet,
         _ => Kind::Plain,
     }
 }
@@ -150,8 +153,11 @@ fn walk(folder: &Path, reading: &Reading, found: &mut Vec<Input>) -> Outcome<()>
 /// [`Failure`] naming what is no text, and the way to have it read.
 fn texts(input: &Input, reading: &Rc<Reading>) -> Outcome<Pieces> {
     let kind = reading.format.map_or_else(|| named(&input.path), Kind::from);
-    if kind == Kind::Arrow {
-        return Ok(Box::new(ArrowRows::open(&input.path, reading)?));
+    // These are read at several places, which a pipe does not let, and compress their parts by themselves.
+    match kind {
+        Kind::Arrow => return Ok(Box::new(ArrowRows::open(&input.path, reading)?)),
+        Kind::Parquet => return Ok(Box::new(ParquetRows::open(&input.path, reading)?)),
+        _ => {}
     }
     let opened = Opened::new(input, reading)?;
     Ok(match kind {
@@ -159,7 +165,7 @@ fn texts(input: &Input, reading: &Rc<Reading>) -> Outcome<Pieces> {
         Kind::Json if plain::whole_object(&opened.head) => Box::new(JsonLines::new(opened, reading)),
         Kind::Csv => Box::new(Table::new(opened, b",;\t", reading)?),
         Kind::Tsv => Box::new(Table::new(opened, b"\t", reading)?),
-        Kind::Json | Kind::Plain | Kind::Arrow => Box::new(PlainText::new(opened, reading)?),
+        Kind::Json | Kind::Plain | Kind::Arrow | Kind::Parquet => Box::new(PlainText::new(opened, reading)?),
     })
 }
 

@@ -20,14 +20,10 @@ const OTHERS: [(&[u8], &str, &str); 10] = [
     (b"\0\0\xFE\xFF", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\xFF\xFE", "is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
     (b"\xFE\xFF", "is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
+    (b"PAR1", "is a Parquet file", "name the file itself, and let its name end with .parquet"),
     (b"BZh", "is compressed by bzip2", "unpack it, or pipe it: --text <(bzcat FILE)"),
     (b"\xFD7zXZ\0", "is compressed by xz", "unpack it, or pipe it: --text <(xzcat FILE)"),
     (b"PK\x03\x04", "is a ZIP archive, or a document of an office program", "save it as plain text"),
-    (
-        b"PAR1",
-        "is a Parquet file",
-        "save its rows as JSON lines: pandas.read_parquet(FILE).to_json(OUT, orient=\"records\", lines=True)",
-    ),
     (b"%PDF-", "is a PDF", "save it as plain text"),
     (b"\xD0\xCF\x11\xE0", "is a document of an office program", "save it as plain text"),
 ];

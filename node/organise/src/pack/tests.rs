@@ -237,7 +237,11 @@ fn marks_and_line_ends_of_windows_are_no_text() {
         ("latin.txt", b"caf\xE9 au lait", "is not UTF-8 text (byte 3)"),
         ("cut.txt", b"caf\xC3", "is not UTF-8 text (byte 3)"),
         ("a.pdf", b"%PDF-1.7\n", "is a PDF"),
-        ("a.parquet", b"PAR1\x15\x04", "is a Parquet file; save its rows as JSON lines"),
+        (
+            "rows",
+            b"PAR1\x15\x04",
+            "is a Parquet file; name the file itself, and let its name end with .parquet",
+        ),
         ("a.docx", b"PK\x03\x04", "is a ZIP archive"),
         ("a.xz", b"\xFD7zXZ\0\0", "is compressed by xz; unpack it"),
     ] {
