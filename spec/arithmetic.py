@@ -209,10 +209,26 @@ def rms_norm_backward(x, gain, scale, d, residual):
     return [fma(scale, v, old) for v, old in zip(inner, residual)], [f32(v * u) for v, u in zip(d, unit)]
 
 
-def rotary_angles(tokens, head_width, base):
-    """ARITH-33: cosines and sines by token and pair."""
+def rotary_frequencies(head_width, base, scaling=None):
+    """ARITH-33, ARITH-75: of each pair."""
     logarithm = ln(base)
-    frequencies = [exp64(-(2 * i) / head_width * logarithm) for i in range(head_width // 2)]
+    plain = [exp64(-(2 * i) / head_width * logarithm) for i in range(head_width // 2)]
+    return [scaled(frequency, *scaling) for frequency in plain] if scaling else plain
+
+
+def scaled(frequency, factor, low, high, original):
+    """ARITH-75"""
+    turns = frequency * original / (2.0 * PI)
+    if turns < low:
+        return frequency / factor
+    if turns > high:
+        return frequency
+    mixed = (turns - low) / (high - low)
+    return (1.0 - mixed) * (frequency / factor) + mixed * frequency
+
+
+def rotary_angles(tokens, frequencies):
+    """ARITH-33: cosines and sines by token and pair."""
     both = [[sine_cosine(token * frequency) for frequency in frequencies] for token in range(tokens)]
     return [[f32(c) for _, c in row] for row in both], [[f32(s) for s, _ in row] for row in both]
 

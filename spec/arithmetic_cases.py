@@ -7,6 +7,7 @@ import random
 import struct
 
 import arithmetic as by
+import decoder
 import mixture
 import reference as ref
 import training
@@ -94,7 +95,17 @@ def rms_norm(x, gain, epsilon, d, residual):
 
 @operation
 def angles(tokens, head_width, base):
-    cosines, sines = by.rotary_angles(tokens, head_width, values(base)[0])
+    return shown_angles(tokens, by.rotary_frequencies(head_width, values(base)[0]))
+
+
+@operation
+def scaled_angles(tokens, head_width, base, scaling):
+    scaling = decoder.scaling_of(dict(scaling=ref.decode("Scaling", un(scaling))))
+    return shown_angles(tokens, by.rotary_frequencies(head_width, values(base)[0], scaling))
+
+
+def shown_angles(tokens, frequencies):
+    cosines, sines = by.rotary_angles(tokens, frequencies)
     return {"cosines": flat(cosines), "sines": flat(sines)}
 
 
@@ -393,6 +404,20 @@ def experts(columns, active, balance=0.01, shared_hidden=4, rows=1, branch=0, **
                              trust=small(4.0), rows=rows, branch=branch, few=0, held=0, lag=0))
 
 
+SCALING = dict(factor="41000000", low="3f800000", high="40800000", original=20)
+
+
+def variant(head_width, biased, scaling, **decoder):
+    """The family of a decoder with another attention."""
+    decoder = {**dict(key_value_heads=1, tied=True, rope_base="461c4000"), **decoder}
+    return dict(Variant=dict(decoder=decoder, head_width=head_width, biased=biased, scaling=scaling))
+
+
+# Llama 3.1, Mistral Nemo and Qwen2, and all that they have together.
+LLAMA = {**TINY, "family": variant(4, False, SCALING)}
+NEMO = {**TINY, "family": variant(6, False, None, tied=False)}
+QWEN = {**TINY, "family": variant(4, True, None)}
+ALL_OWN = {**UNTIED, "width": 10, "heads": 4, "family": variant(2, True, SCALING, key_value_heads=2, rope_base="42c80000")}
 MIXED = {**TINY, "hidden": 5, "sequence": 10, "initial_scale": "3f000000", "family": experts(4, 2)}
 MIXED_UNTIED = {**MIXED, "width": 12, "heads": 6, "hidden": 19, "layers": 1,
                 "family": experts(5, 2, shared_hidden=21, key_value_heads=2, tied=False)}
@@ -486,6 +511,11 @@ def operators():
     for tokens, width, base in ((5, 8, "461c4000"), (3, 64, "48f42400"), (2, 2, "3f800000")):
         yield case(f"angles of {tokens} × {width}", "ARITH-33", "frequencies in f32, or a library's sine", "angles", tokens=tokens,
                    head_width=width, base=base)
+    llama = dict(factor="41000000", low="3f800000", high="40800000", original=8192)
+    # All three kinds of frequencies are among these; and none of the slow ones, and none of the fast ones.
+    for name, change in (("Llama 3.1", {}), ("all fast", dict(low=small(1e-9), high=small(2e-9))), ("all slow", dict(low="49742400", high="49f42400"))):
+        yield case(f"angles as in {name}", "ARITH-75", "a frequency on the wrong side, or mixed in f32", "scaled_angles", tokens=4,
+                   head_width=64, base="48f42400", scaling=hexed("Scaling", {**llama, **change}))
     for half, direction, scale in ((1, 1, "3f800000"), (4, 1, "3eb504f3"), (21, -1, "3eb504f3"), (16, -1, "3f800000")):
         yield case(f"rotation by {half}, {direction}", "ARITH-34", "pairs of neighbours, or a product fused on the other side", "rotate",
                    head=draw(half, 2 * half), cosines=tame(half, half), sines=tame(half + 1, half), direction=direction, scale=scale)
@@ -616,7 +646,8 @@ def update_cases():
     yield case("rates, warm-up longer than the run", "ARITH-46", "a length of zero", "learning_rates",
                optimiser=hexed("Optimiser", {**OPTIMISER, "warmup": 5}), rounds=3, steps=[0, 2, 4, 5, 6])
     one_expert = {**MIXED, "family": experts(1, 1)}
-    for name, model in (("tied", TINY), ("untied", UNTIED), ("masked", MASKED), ("mixture", MIXED), ("mixture, a router of one row", one_expert)):
+    for name, model in (("tied", TINY), ("untied", UNTIED), ("masked", MASKED), ("mixture", MIXED), ("mixture, a router of one row", one_expert),
+                        ("a variant", ALL_OWN)):
         yield case(f"initial parameters, {name}", "ARITH-8", "words skipped at norms, a quotient instead of a product", "initial_parameters",
                    model=hexed("Model", model), key=fill(0x77))
     shallow = {**MIXED, "layers": 1, "hidden": 3}
@@ -662,6 +693,16 @@ def family_arithmetic_gradients():
                    windows=[window(shallow) for _ in range(2)])
 
 
+    for name, why, model, count in (
+            ("variant, scaled positions", "frequencies of another rule", LLAMA, 1),
+            ("variant, heads wider than the stream", "a width of the heads where that of the stream belongs", NEMO, 2),
+            ("variant, biases", "biases after the rotation, or of one window", QWEN, 2),
+            ("variant, all of these", "", ALL_OWN, 2)):
+        some = tame(13, sum(rows * width for _, rows, width in ref.tensors(model)), 0.3)
+        yield case(name, "ARITH-76" if model is not LLAMA else "ARITH-75", why, "gradient_of", model=hexed("Model", model), parameters=some,
+                   seed=fill(0x7a), leaf=3, windows=[window(model) for _ in range(count)])
+
+
 def family_arithmetic_runs():
     yield case("two rounds", "ARITH-48", "any bit of a run", "run", manifest=manifest(TINY), rounds=2, left_out=[3])
     other = {**OPTIMISER, "warmup": 0, "schedule": "Linear", "clip_norm": "41800000"}
@@ -695,6 +736,7 @@ def family_arithmetic_runs():
     router = next(start for (name, _, _), (start, _) in zip(ref.tensors(MIXED), training.tensor_ranges(MIXED)) if name.endswith("mlp.gate.weight"))
     yield case("mixture, a router that is NaN", "ARITH-70", "NaN that is chosen", "run", left_out=[],
                manifest=manifest(MIXED, leaves=1), rounds=2, spoiled=router + MIXED["width"] + 1)
+    yield case("variant, two rounds", "ARITH-76", "any bit of a run", "run", left_out=[3], manifest=manifest(ALL_OWN), rounds=2)
     yield case("a million parameters", "ARITH-4", "tiles, panels and blocks that a tiny model does not fill", "golden",
                manifest=manifest(MILLION, leaves=1, leaf_windows=1), rounds=1, left_out=[8])  # half of a tensor
     yield case("mixture, a million parameters", "ARITH-74", "tiles and panels that the tokens of an expert do not fill", "golden",

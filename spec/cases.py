@@ -703,6 +703,8 @@ DECODER = dict(key_value_heads=2, tied=True, rope_base="461c4000")
 SMALL = dict(vocabulary=7, width=8, layers=2, heads=4, hidden=12, sequence=16, norm_epsilon="3727c5ac",
              initial_scale="3ca3d70a", family=dict(Decoder=DECODER))
 SMALL_MODEL = ref.write("Model", SMALL).hex()
+VARIANT = dict(decoder=DECODER, head_width=6, biased=True, scaling=None)
+VARIANT_MODEL = ref.write("Model", {**SMALL, "width": 10, "layers": 1, "family": dict(Variant=VARIANT)}).hex()
 UNTIED_MODEL = ref.write("Model", {**SMALL, "layers": 1, "family": dict(Decoder={**DECODER, "tied": False})}).hex()
 ALBERT = {**SMALL, "family": dict(Albert=dict(embedding=4, masked_ppm=300_000, mask_token=6))}
 ALBERT_MODEL = ref.write("Model", ALBERT).hex()
@@ -769,6 +771,12 @@ def mixed(decoder={}, **change):
                           rows=1, branch=0, few=5, held=2, lag=8), **change})
 
 
+def various(decoder={}, scaling=None, **change):
+    decoder = {**dict(key_value_heads=2, tied=True, rope_base=bits(1.0)), **decoder}
+    scaling = scaling and {**dict(factor=bits(8.0), low=bits(1.0), high=bits(4.0), original=8192), **scaling}
+    return dict(Variant={**dict(decoder=decoder, head_width=16, biased=False, scaling=scaling), **change})
+
+
 def numbered(bytes=1, tokens=256):
     return dict(File=dict(digest=fill(6), bytes=bytes, tokens=tokens))
 
@@ -795,6 +803,11 @@ PERMITTED = [
      {"model.family": mixed(columns=1, active=1, shared_hidden=2, balance="7f7fffff")}),
     ("sound, a mixture of 16,383 tensors", "MANIFEST-14", "",
      {"model.family": mixed(dict(tied=False), columns=148, active=1, shared_hidden=2), "model.layers": 36}),
+    ("sound, scaled positions", "MANIFEST-18", "", {"model.family": various(scaling=dict(factor=bits(1.0 + 2.0**-23), original=1))}),
+    ("sound, biases", "MANIFEST-18", "", {"model.family": various(biased=True)}),
+    ("sound, narrow heads", "MANIFEST-18", "", {"model.family": various(head_width=2)}),
+    ("sound, wide heads of a width that they do not divide", "MANIFEST-18", "",
+     {"model.family": various(dict(key_value_heads=1), head_width=1 << 16), "model.width": 3, "model.heads": 16}),
     ("sound, nothing is held", "MANIFEST-16", "", {"model.family": mixed(few=0, held=0, lag=0)}),
     ("sound, nothing is held, but may wait", "MANIFEST-16", "", {"model.family": mixed(few=0, held=0)}),
     ("sound, two rows that come late", "MANIFEST-14", "", {"model.family": mixed(rows=2, branch=349_519), "data.router": routed(2)}),
@@ -854,6 +867,19 @@ REFUSED = [
     ("nothing is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=0)}),
     ("more than all is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=10**6 + 1)}),
     ("the mask is no token", "MANIFEST-5", "a row beyond the embedding", {"model.family": masked(mask_token=256)}),
+    ("a variant that is a plain decoder", "MANIFEST-18", "two names of one run", {"model.family": various()}),
+    ("heads of a variant that share no keys", "MANIFEST-4", "", {"model.family": various(dict(key_value_heads=3), biased=True)}),
+    ("base of a variant's positions", "MANIFEST-4", "angles beyond the domain of ARITH-26",
+     {"model.family": various(dict(rope_base=bits(0.5)), biased=True)}),
+    ("heads of no width", "MANIFEST-18", "division by zero", {"model.family": various(head_width=0)}),
+    ("heads of an odd width of their own", "MANIFEST-18", "positions turn pairs", {"model.family": various(head_width=15)}),
+    ("heads that are too wide", "MANIFEST-18", "sizes that overflow", {"model.family": various(head_width=(1 << 16) + 2)}),
+    ("heads that are too wide together", "MANIFEST-18", "sizes that overflow",
+     {"model.family": various(head_width=1 << 16), "model.heads": 32, "model.width": 2, "model.hidden": 2}),
+    ("positions scaled by one", "MANIFEST-18", "two names of one run", {"model.family": various(scaling=dict(factor=bits(1.0)))}),
+    ("slow turns of none", "MANIFEST-18", "", {"model.family": various(scaling=dict(low=bits(0.0)))}),
+    ("fast turns that are slow", "MANIFEST-18", "division by zero", {"model.family": various(scaling=dict(high=bits(1.0)))}),
+    ("windows of no tokens before", "MANIFEST-18", "", {"model.family": various(scaling=dict(original=0))}),
     ("no expert", "MANIFEST-14", "a choice among none", {"model.family": mixed(columns=0, active=1)}),
     ("too many experts", "MANIFEST-14", "", {"model.family": mixed(columns=257)}),
     ("no active expert", "MANIFEST-14", "division by zero", {"model.family": mixed(active=0)}),
@@ -1276,6 +1302,7 @@ def family_ledger():
 def family_layout():
     yield case("small, tied", "LAYOUT-1", "order or shape of tensors", "layout", model=SMALL_MODEL)
     yield case("small, untied", "LAYOUT-1", "the head comes last", "layout", model=UNTIED_MODEL)
+    yield case("variant, wide heads and biases", "LAYOUT-8", "biases after their matrices, one by one", "layout", model=VARIANT_MODEL)
     yield case("masked, shared layer", "LAYOUT-4", "order or shape of tensors", "layout", model=ALBERT_MODEL)
     yield case("tensors beyond a block", "LAYOUT-2", "blocks and chunks that cross a tensor's end", "layout", model=BLOCKY_MODEL)
     yield case("mixture, tied", "LAYOUT-5", "experts within their layer, and not after the trunk", "layout", model=MIXED_MODEL)

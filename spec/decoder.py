@@ -1,14 +1,20 @@
 """The decoder of profile `exact` (arithmetic.md), forward and backward."""
 
 import reference as ref
-from arithmetic import (cross_entropy, f32, product, rms_norm, rms_norm_backward, root, rotary_angles, rotate, swiglu,
-                        swiglu_backward)
+from arithmetic import (cross_entropy, f32, product, rms_norm, rms_norm_backward, root, rotary_angles, rotary_frequencies,
+                        rotate, swiglu, swiglu_backward)
 from network import attend, attend_backward, by_tensor, columns, embedded, gather, real, summed
 
 
 def over(records, key):
     """ARITH-4: rows of all windows, in order."""
     return [row for record in records for row in record[key]]
+
+
+def scaling_of(variant):
+    """ARITH-75: what it takes to scale a frequency."""
+    of = variant.get("scaling")
+    return of and (*(real(of[name]) for name in ("factor", "low", "high")), float(of["original"]))
 
 
 class Decoder:
@@ -18,9 +24,10 @@ class Decoder:
         self.model, self.tensors = model, by_tensor(model, parameters)
         family = ref.decoder_of(model)
         self.heads, self.epsilon = model["heads"], real(model["norm_epsilon"])
-        self.head_width = model["width"] // self.heads
+        self.head_width, self.biased = ref.head_width(model), ref.variant_of(model).get("biased", False)
         self.group = self.heads // family["key_value_heads"]
-        self.cosines, self.sines = rotary_angles(model["sequence"], self.head_width, real(family["rope_base"]))
+        frequencies = rotary_frequencies(self.head_width, real(family["rope_base"]), scaling_of(ref.variant_of(model)))
+        self.cosines, self.sines = rotary_angles(model["sequence"], frequencies)
         self.score_scale = f32(1.0 / root(float(self.head_width)))
         self.predicted = model["sequence"]
         self.head = "model.embed_tokens.weight" if family["tied"] else "lm_head.weight"
@@ -28,7 +35,9 @@ class Decoder:
     def names(self, layer):
         name = lambda short: f"model.layers.{layer}.{short}.weight"
         return {"norm": name("input_layernorm"), "o": name("self_attn.o_proj"), "down": name("mlp.down_proj"),
-                "joint": [name(f"self_attn.{x}_proj") for x in "qkv"], "feed_norm": name("post_attention_layernorm"),
+                "joint": [name(f"self_attn.{x}_proj") for x in "qkv"],
+                "biases": [f"model.layers.{layer}.self_attn.{x}_proj.bias" for x in "qkv" if self.biased],
+                "feed_norm": name("post_attention_layernorm"),
                 "gate_up": [name("mlp.gate_proj"), name("mlp.up_proj")]}
 
     def joined(self, names):
@@ -78,7 +87,9 @@ class Decoder:
         """ARITH-41: the chains of both output projections start from the residual stream."""
         at = {"input": stream}
         at["normed"], at["scales"] = self.normed(stream, names["norm"])
-        at["joint"] = self.rotated(product(at["normed"], self.joined(names["joint"])), 1.0)
+        # ARITH-76: chains start from the biases.
+        biases = [[value for name in names["biases"] for value in self.tensors[name][0]]] * len(stream) if self.biased else None
+        at["joint"] = self.rotated(product(at["normed"], self.joined(names["joint"]), biases), 1.0)
         both = [attend(*(self.head_rows(at["joint"], place) for place in self.parts(head))) for head in range(self.heads)]
         at["probabilities"] = [probabilities for probabilities, _ in both]
         at["mixed"] = [[value for head in row for value in head] for row in zip(*(outputs for _, outputs in both))]
@@ -153,11 +164,17 @@ class Decoder:
         for layer in range(self.model["layers"]):
             names, records = self.names(layer), [tape["layers"][layer] for tape in tapes]
             found.update(self.weighed(names["joint"], over(records, "d_joint"), over(records, "normed")))
+            found.update(self.bias_gradient(names["biases"], over(records, "d_joint")))
             found.update(self.weighed([names["o"]], over(records, "d_middle"), over(records, "mixed")))
             found.update(self.feed_gradient(records, names))
             found[names["norm"]] = [summed(over(records, "d_gain"))]
             found[names["feed_norm"]] = [summed(over(records, "d_feed_gain"))]
         return [value for name in self.tensors for row in found[name] for value in row]
+
+    def bias_gradient(self, names, d_joint):
+        """ARITH-76"""
+        sums = iter(summed(d_joint)) if names else iter(())
+        return {name: [[next(sums) for _ in self.tensors[name][0]]] for name in names}
 
     def feed_gradient(self, records, names):
         """ARITH-4: of a layer's feed-forward, over the records of all windows."""

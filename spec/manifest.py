@@ -2,7 +2,7 @@
 
 import struct
 
-from reference import U32, decoder_of, le, tensors, token_bytes
+from reference import U32, decoder_of, le, tensors, token_bytes, variant_of
 
 MILLION = 10**6
 
@@ -38,9 +38,9 @@ def model(m):
     size = 1 << 20
     rules = among("MANIFEST-3", "model", m, vocabulary=(2, size), hidden=(2, size), width=(1, size), heads=(1, size),
                   layers=(1, 256), sequence=(1, 1 << 16))
-    divided = m["heads"] >= 1 and m["width"] % m["heads"] == 0
+    divided = m["heads"] >= 1 and (family == "Variant" or m["width"] % m["heads"] == 0)
     own = albert(m, of) if family == "Albert" else decoder(m, divided)
-    bounds = mixture(of) if family == "Mixture" else []
+    bounds = mixture(of) if family == "Mixture" else variant(m, of) if family == "Variant" else []
     sized = divided and all(holds for _, _, holds in rules + bounds)
     rules += [("MANIFEST-3", "model.norm_epsilon", real(m["norm_epsilon"]) > 0),
               ("MANIFEST-3", "model.initial_scale", 0 < real(m["initial_scale"]) <= 16),
@@ -62,8 +62,22 @@ def decoder(m, divided):
     of = decoder_of(m)
     groups = of["key_value_heads"]
     return [("MANIFEST-4", "model.key_value_heads", groups >= 1 and m["heads"] % groups == 0),
-            ("MANIFEST-4", "model.heads", not divided or m["width"] // m["heads"] % 2 == 0),
+            ("MANIFEST-4", "model.heads", not divided or bool(variant_of(m)) or m["width"] // m["heads"] % 2 == 0),
             ("MANIFEST-4", "model.rope_base", real(of["rope_base"]) >= 1)]
+
+
+def variant(m, of):
+    """MANIFEST-18"""
+    width, scaling = of["head_width"], of["scaling"]
+    plain = width * m["heads"] == m["width"] and not of["biased"] and scaling is None
+    even = 2 <= width <= 1 << 16 and width % 2 == 0 and width * m["heads"] <= 1 << 20
+    rules = [("MANIFEST-18", "model.head_width", even and not plain)]
+    if scaling is not None:
+        low, high = real(scaling["low"]), real(scaling["high"])
+        rules += [("MANIFEST-18", "model.rope_factor", real(scaling["factor"]) > 1), ("MANIFEST-18", "model.rope_low", low > 0),
+                  ("MANIFEST-18", "model.rope_high", low <= 0 or low < high),
+                  ("MANIFEST-18", "model.rope_original", scaling["original"] >= 1)]
+    return rules
 
 
 def mixture(of):

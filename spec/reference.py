@@ -166,6 +166,8 @@ def schema():
         "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
         "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
+        "Variant": dict(decoder="Decoder", head_width=u32, biased=("bool",), scaling=maybe("Scaling")),
+        "Scaling": dict(factor=("real",), low=("real",), high=("real",), original=u32),
         "Mixture": dict(decoder="Decoder", columns=u16, active=u16, shared_hidden=u32, balance=("real",), trust=("real",),
                         rows=u16, branch=u32, few=u16, held=u16, lag=u32),
         "Albert": dict(embedding=u32, masked_ppm=u32, mask_token=u32),
@@ -278,7 +280,7 @@ def schema():
         "DataQuery": dict(file=("choice", "Training", "HeldOut", "Tokeniser", "Parameters", "Router"), first=u64, count=u32),
     }
     enums = {
-        "Family": dict(Decoder="Decoder", Albert="Albert", Mixture="Mixture"),
+        "Family": dict(Decoder="Decoder", Albert="Albert", Mixture="Mixture", Variant="Variant"),
         "Exchange": dict(Gradients=None, Local="Local"),
         "Sketch": dict(Fingerprint=("pair", u64, u64), Projections=listed(i64, 1024)),
         "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
@@ -711,7 +713,7 @@ def tensors(model):
         return albert_tensors(model, model["family"]["Albert"]["embedding"])
     width, vocabulary, decoder = model["width"], model["vocabulary"], decoder_of(model)
     mixture = model["family"].get("Mixture")
-    key_value = width // model["heads"] * decoder["key_value_heads"]
+    query, key_value = (head_width(model) * heads for heads in (model["heads"], decoder["key_value_heads"]))
     swiglu = lambda name, hidden: [(name + ".gate_proj", hidden, width), (name + ".up_proj", hidden, width),
                                    (name + ".down_proj", width, hidden)]
     feed, row = swiglu("mlp", model["hidden"]), []
@@ -719,21 +721,32 @@ def tensors(model):
         feed = swiglu("mlp.shared_expert", mixture["shared_hidden"]) + [("mlp.shared_expert_gate", 1, width)]
         experts = [swiglu(f"mlp.experts.{j}", model["hidden"]) for j in range(mixture["columns"])]
         row = [("mlp.gate", mixture["columns"], width)] + [tensor for expert in experts for tensor in expert]
-    attention = [("input_layernorm", 1, width), ("self_attn.q_proj", width, width), ("self_attn.k_proj", key_value, width),
-                 ("self_attn.v_proj", key_value, width), ("self_attn.o_proj", width, width),
-                 ("post_attention_layernorm", 1, width)]
+    joint = [(f"self_attn.{x}_proj", rows) for x, rows in zip("qkv", (query, key_value, key_value))]
+    biases = [(name + ".bias", 1, rows) for name, rows in joint if variant_of(model).get("biased")]
+    attention = ([("input_layernorm", 1, width)] + [(name, rows, width) for name, rows in joint] + biases
+                 + [("self_attn.o_proj", width, query), ("post_attention_layernorm", 1, width)])
     layers = lambda shapes: [(f"model.layers.{layer}.{name}", rows, columns) for layer in range(model["layers"])
                              for name, rows, columns in shapes]
     head = [] if decoder["tied"] else [("lm_head", vocabulary, width)]
     shapes = ([("model.embed_tokens", vocabulary, width)] + layers(attention + feed) + [("model.norm", 1, width)] + head
               + layers(row))
-    return [(name + ".weight", rows, columns) for name, rows, columns in shapes]
+    return [(name if name.endswith(".bias") else name + ".weight", rows, columns) for name, rows, columns in shapes]
 
 
 def decoder_of(model):
     """MANIFEST-4, MANIFEST-14: what a decoder and a mixture share."""
     (_, of), = model["family"].items()
     return of.get("decoder", of)
+
+
+def variant_of(model):
+    """MANIFEST-18: what only a variant has."""
+    return model["family"].get("Variant", {})
+
+
+def head_width(model):
+    """LAYOUT-1"""
+    return variant_of(model).get("head_width", model["width"] // model["heads"])
 
 
 def albert_tensors(model, narrow):

@@ -28,7 +28,7 @@ def draw(model, key, rows_of_experts=1):
 
 # ---------------------------------------------------------------- leaves
 
-FAMILIES = {"Decoder": Decoder, "Albert": Albert, "Mixture": Mixture}
+FAMILIES = {"Decoder": Decoder, "Albert": Albert, "Mixture": Mixture, "Variant": Decoder}
 
 
 def network(model, parameters):

@@ -115,6 +115,29 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
     comes_back(&run, "");
 }
 
+/// Heads of a width of their own, biases and scaled positions.
+#[test]
+fn a_variant_is_trained_audited_and_exported_and_continues_text() {
+    let model = "[model]\nwidth = 18\nlayers = 2\nheads = 4\nkey_value_heads = 2\nhidden = 24\nsequence = 32\n\
+                 head_width = 6\nattention_bias = true\nrope_factor = 8.0\nrope_original = 16\n";
+    let run = Run::packed(programs!(), &format!("{model}{COMMON}"), None);
+    train(&run);
+    let generate = |folder: &str, threads: &str| {
+        run.good(&["generate", folder, "--prompt", "let mut", "--tokens", "24", "--threads", threads])
+    };
+    let text = generate(&run.at("run"), "1");
+    assert!(text.starts_with("let mut"), "{text}");
+    assert_eq!(generate(&run.at("second"), "2"), text, "a member has the same model and draws");
+    run.good(&["run", "export", &run.at("run"), "--out", &run.at("model")]);
+    let weights = fs::read(run.path("model/model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&weights).unwrap();
+    let tensor = |name: &str| tensors.tensor(&format!("model.layers.1.self_attn.{name}")).unwrap();
+    assert_eq!(tensor("o_proj.weight").shape(), [18, 24]);
+    assert_eq!(tensor("k_proj.bias").shape(), [12]);
+    assert!(tensor("q_proj.bias").data().iter().any(|byte| *byte != 0), "biases learn");
+    comes_back(&run, "");
+}
+
 #[test]
 fn a_mixture_is_trained_audited_and_exported_and_continues_text() {
     let model = "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 2\nheads = 4\nkey_value_heads = 2\nhidden = 12\n\
@@ -265,6 +288,16 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
     refused("[model]\nkey_value_heads = 3\n", "model.key_value_heads must divide model.heads");
     refused("[model]\nwidth = 36\nheads = 4\n", "must leave an even head width for rotary positions, not 9");
     refused("[model]\nrope_base = 0.5\n", "model.rope_base must be at least 1; it is 0.5");
+    refused("[model]\nhead_width = 7\n", "model.head_width must be even: positions turn pairs; it is 7");
+    refused(
+        "[model]\nrope_factor = 0.5\n",
+        "model.rope_factor must be above 1 where positions are scaled; it is 0.5",
+    );
+    refused("[model]\nwidth = 62\nattention_bias = true\n", "it is 4 (or say model.head_width)");
+    refused(
+        "[model]\nfamily = \"albert\"\nmask_token = 1\nattention_bias = true\n",
+        "model.attention_bias is for decoders; set it to false",
+    );
     refused("[model]\nvocabulary = 255\n", "model.vocabulary is 255, but the text's tokens are of 256 kinds");
     refused(
         "[model]\nvocabulary = 4096\n",

@@ -272,7 +272,7 @@ impl Bench {
         let [mut inputs, mut places, mut targets] = [const { Vec::<u32>::new() }; 3];
         for (index, window) in (0..).zip(&self.windows) {
             match &model.family {
-                Family::Decoder(_) | Family::Mixture(_) => {
+                Family::Decoder(_) | Family::Mixture(_) | Family::Variant(_) => {
                     inputs.extend(&window[..window.len() - 1]);
                     places.extend(0..model.sequence);
                     targets.extend(&window[1..]);

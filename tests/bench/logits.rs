@@ -2,7 +2,8 @@
 //! tokens, each line of the output what the model reads of it and says about it, in JSON.
 //!
 //! `bench-logits SETTINGS FOLDER`: the model that a run with these settings begins with, its gains and biases moved
-//! away from 1 and 0, goes into the new folder as `muster run export` writes it; a decoder also as `model.gguf`.
+//! away from 1 and 0, goes into the new folder as `muster run export` writes it; a decoder whose positions are not scaled
+//! also as `model.gguf`.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use muster_core::assign::{calibration_seed, masked};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId, Round};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Data, Family, Manifest, Start, Tokeniser};
+use muster_core::manifest::{Data, Family, Manifest, Start, Tokeniser, Variant};
 use muster_core::state::{Arithmetic, State};
 use muster_organise::checkpoint::Checkpoint;
 use muster_organise::config::{Makers, Settings};
@@ -48,7 +49,9 @@ fn serve() -> Result<(), Failure> {
     let state = State::initial(&Layout::of_run(&manifest), parameters);
     let checkpoint = Checkpoint { manifest, round: Round(0), state, folder: PathBuf::new() };
     export(&checkpoint, None, &folder)?;
-    if matches!(checkpoint.manifest.model.family, Family::Decoder(_)) {
+    // For other families the format has no architecture. `transformers` does not read what divides frequencies.
+    let family = &checkpoint.manifest.model.family;
+    if matches!(family, Family::Decoder(_) | Family::Variant(Variant { scaling: None, .. })) {
         export_gguf(&checkpoint, &folder.join("model.gguf"))?;
     }
     for line in std::io::stdin().lock().lines() {
@@ -88,7 +91,9 @@ fn answer(exact: &mut Exact, checkpoint: &Checkpoint, tokens: &[u32]) -> Value {
     let Checkpoint { manifest, state, .. } = checkpoint;
     let logits = exact.reader(manifest, &state.parameters).logits(tokens);
     let (inputs, places) = match &manifest.model.family {
-        Family::Decoder(_) | Family::Mixture(_) => (tokens.to_vec(), (0..tokens.len() as u32).collect()),
+        Family::Decoder(_) | Family::Mixture(_) | Family::Variant(_) => {
+            (tokens.to_vec(), (0..tokens.len() as u32).collect())
+        }
         Family::Albert(albert) => {
             let seed = calibration_seed(manifest.run());
             let seen = masked(&manifest.model, albert, &seed, Leaf(1), 0, tokens);

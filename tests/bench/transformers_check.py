@@ -8,7 +8,7 @@
 says what it makes of a window. The export must give every parameter that the class wants and no other; the largest
 difference of a logit must not be above 1e-4, where logits have a spread of about 1. Beside it the difference between
 the class's own f32 and f64. Of a decoder, `transformers` also reads the GGUF file that `--gguf` writes: its logits must
-be as near.
+be as near. It does not read the divisors of scaled positions in such a file.
 
 Then the other way: `transformers` saves models of its own making, `muster run new --init` begins runs with them, and
 what `muster run export` makes of a run that nobody has trained yet gives the same logits.
@@ -41,6 +41,10 @@ MODELS = {
     "tied": {},
     "untied, shared keys": {"tied": False, "key_value_heads": 2, "rope_base": 500000.0, "norm_epsilon": 1e-6},
     "padded vocabulary": {"vocabulary": 320, "width": 64, "heads": 4, "key_value_heads": 1},
+    "scaled positions": {"rope_base": 500000.0, "rope_factor": 8.0, "rope_original": 16},
+    "wide heads": {"head_width": 24, "tied": False, "key_value_heads": 2},
+    "biases": {"attention_bias": True, "key_value_heads": 2},
+    "all three": {"width": 100, "head_width": 8, "attention_bias": True, "rope_factor": 32.0, "rope_original": 16},
     "mixture": {"family": "mixture", "hidden": 80, "experts": {"shared_hidden": 120}},
     "mixture, one of many": {"family": "mixture", "tied": False, "key_value_heads": 2, "hidden": 48,
                              "experts": {"columns": 24, "active": 1, "shared_hidden": 64}},
@@ -48,7 +52,8 @@ MODELS = {
                "norm_epsilon": 1e-12},
 }
 
-CLASSES = {"llama": "LlamaForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "albert": "AlbertForMaskedLM"}
+CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+           "qwen2_moe": "Qwen2MoeForCausalLM", "albert": "AlbertForMaskedLM"}
 EXPERTS = dict(moe_intermediate_size=40, shared_expert_intermediate_size=72, norm_topk_prob=True)
 SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, max_position_embeddings=64)
 SAVED = {
@@ -56,6 +61,14 @@ SAVED = {
         vocab_size=257, num_hidden_layers=2, num_key_value_heads=2, **SIZES)),
     "tied Llama, bf16": (torch.bfloat16, transformers.LlamaConfig(
         vocab_size=256, num_hidden_layers=2, tie_word_embeddings=True, **SIZES)),
+    "Llama 3.1": (torch.float32, transformers.LlamaConfig(
+        vocab_size=256, num_hidden_layers=2, num_key_value_heads=2, rope_theta=500000.0, rope_scaling=dict(
+            rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16),
+        **SIZES)),
+    "Mistral": (torch.float32, transformers.MistralConfig(
+        vocab_size=256, num_hidden_layers=2, num_key_value_heads=2, head_dim=24, sliding_window=None, **SIZES)),
+    "Qwen2": (torch.float32, transformers.Qwen2Config(
+        vocab_size=256, num_hidden_layers=2, num_key_value_heads=2, **SIZES)),
     "untied Qwen2-MoE": (torch.float32, transformers.Qwen2MoeConfig(
         vocab_size=257, num_hidden_layers=2, num_key_value_heads=2, num_experts=6, num_experts_per_tok=3, qkv_bias=False,
         **EXPERTS, **SIZES)),
@@ -100,7 +113,7 @@ def load(folder, kind):
 
 def load_gguf(file):
     """The decoder of a GGUF file, as `transformers` reads it, in f64."""
-    model = transformers.LlamaForCausalLM.from_pretrained(
+    model = transformers.AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, torch_dtype=torch.float32, attn_implementation="eager")
     return model.double().eval()
 
@@ -144,7 +157,14 @@ def begin(program, kind, config):
         names = "saved", "text", "corpus", "run", "out"
         saved, text, corpus, run, out = (str(pathlib.Path(place) / name) for name in names)
         torch.manual_seed(3)
-        getattr(transformers, CLASSES[config.model_type])(config).to(kind).save_pretrained(saved)
+        model = getattr(transformers, CLASSES[config.model_type])(config)
+        if config.model_type == "qwen2":
+            # This class begins with biases that are zero, and would not show them.
+            for name, parameter in model.named_parameters():
+                if name.endswith(".bias"):
+                    torch.nn.init.normal_(parameter, std=0.3)
+        # In several files and an index of them.
+        model.to(kind).save_pretrained(saved, max_shard_size="60KB")
         pathlib.Path(text).write_text(TEXT * 4000)
         muster = commands(program, place)
         muster("data", "pack", "--text", text, "--out", corpus)

@@ -162,7 +162,7 @@ fn has_tolerance(model: &Model) -> Result<(), Failure> {
         Family::Mixture(_) => Err(Failure::usage(
             "a mixture of experts is trained in \"exact\", where every audit is an equality: there is nothing to calibrate",
         )),
-        Family::Decoder(_) | Family::Albert(_) => Ok(()),
+        Family::Decoder(_) | Family::Variant(_) | Family::Albert(_) => Ok(()),
     }
 }
 

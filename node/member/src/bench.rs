@@ -14,7 +14,9 @@ use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::limits;
-use muster_core::manifest::{Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
+use muster_core::manifest::{
+    Data, Decoder, Family, Manifest, Model, Start, Tokeniser, TokeniserFile, Variant,
+};
 use muster_core::regime::Regime;
 use muster_organise::config::{Makers, Settings};
 use muster_organise::estimate::Estimate;
@@ -260,12 +262,15 @@ fn operations(model: &Model) -> f64 {
     let [vocabulary, width, hidden, layers, sequence] =
         [model.vocabulary, model.width, model.hidden, model.layers, model.sequence].map(f64::from);
     let causal = |decoder: &Decoder, feed_forward: f64| {
-        let key_value = width / f64::from(model.heads) * f64::from(decoder.key_value_heads);
-        let weights = 2.0 * width * width + 2.0 * width * key_value + feed_forward;
-        layers * (2.0 * weights + 2.0 * width * sequence) + 2.0 * vocabulary * width
+        let head = f64::from(model.head_width());
+        let [query, key_value] = [model.heads, decoder.key_value_heads].map(|heads| head * f64::from(heads));
+        let weights = 2.0 * width * query + 2.0 * width * key_value + feed_forward;
+        layers * (2.0 * weights + 2.0 * query * sequence) + 2.0 * vocabulary * width
     };
     let forward = match &model.family {
-        Family::Decoder(decoder) => causal(decoder, 3.0 * width * hidden),
+        Family::Decoder(decoder) | Family::Variant(Variant { decoder, .. }) => {
+            causal(decoder, 3.0 * width * hidden)
+        }
         Family::Mixture(mixture) => {
             let [columns, active] = [mixture.columns, mixture.active].map(f64::from);
             let shared = 3.0 * width * f64::from(mixture.shared_hidden) + width;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use muster_core::ids::Row;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Tokeniser};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Scaling, Tokeniser, Variant};
 use muster_core::router::{BUCKETS, NAT};
 use muster_core::state::real_bytes;
 use muster_replica::exit::{Failure, Outcome};
@@ -178,6 +178,10 @@ const TYPES: usize = 2;
 fn config(model: &Model, end: Option<u32>) -> Value {
     let of_family = match &model.family {
         Family::Decoder(decoder) => vec![of_decoder(model, decoder), of_llama(model)],
+        Family::Variant(Variant { decoder, biased: false, .. }) => {
+            vec![of_decoder(model, decoder), of_llama(model)]
+        }
+        Family::Variant(Variant { decoder, .. }) => vec![of_decoder(model, decoder), of_qwen2(model)],
         Family::Albert(albert) => vec![of_albert(model, albert)],
         Family::Mixture(mixture) => vec![of_decoder(model, &mixture.decoder), of_mixture(model, mixture)],
     };
@@ -204,13 +208,34 @@ fn config(model: &Model, end: Option<u32>) -> Value {
 fn of_decoder(model: &Model, decoder: &Decoder) -> Value {
     json!({
         "num_key_value_heads": decoder.key_value_heads,
-        "head_dim": model.width / model.heads,
+        "head_dim": model.head_width(),
         "hidden_act": "silu",
         "rms_norm_eps": shown(model.norm_epsilon.value()),
         "rope_theta": shown(decoder.rope_base.value()),
-        "rope_scaling": null,
+        "rope_scaling": model.variant().and_then(|variant| variant.scaling.as_ref()).map(of_scaling),
         "attention_dropout": 0.0,
         "tie_word_embeddings": decoder.tied,
+    })
+}
+
+/// Positions as in Llama 3.1.
+fn of_scaling(scaling: &Scaling) -> Value {
+    json!({
+        "rope_type": "llama3",
+        "factor": shown(scaling.factor.value()),
+        "low_freq_factor": shown(scaling.low.value()),
+        "high_freq_factor": shown(scaling.high.value()),
+        "original_max_position_embeddings": scaling.original,
+    })
+}
+
+/// A Llama with biases of queries, keys and values; those of `transformers` would have one of the output, too.
+fn of_qwen2(model: &Model) -> Value {
+    json!({
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "intermediate_size": model.hidden,
+        "use_sliding_window": false,
     })
 }
 

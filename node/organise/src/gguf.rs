@@ -1,8 +1,8 @@
 //! `muster run export --gguf`: a decoder as one file for llama.cpp and others.
 //!
 //! The format and its keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Its architecture `llama` is ours, with
-//! queries and keys in another order. It has none for our mixtures, which share out the weights of the chosen experts and
-//! have a shared one, and none for ALBERT.
+//! queries and keys in another order, and `qwen2` is ours with biases. It has none for our mixtures, which share out the weights
+//! of the chosen experts and have a shared one, and none for ALBERT.
 
 pub(super) mod words;
 
@@ -11,8 +11,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use ggus::{GGmlType, GGufFileHeader, GGufMetaDataValueType as Kind, GGufWriter};
-use muster_core::layout::Layout;
-use muster_core::manifest::{Decoder, Family, Model};
+use muster_compute::rotary_divisors;
+use muster_core::layout::{Layout, Tensor};
+use muster_core::manifest::{Decoder, Family, Model, Variant};
 use muster_core::state::real_bytes;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::patience::patiently;
@@ -27,12 +28,41 @@ use super::hugging_face::saved_shape;
 const VERSION: u32 = 3;
 /// Where tensors begin: at multiples of this, in bytes.
 const ALIGNMENT: usize = 32;
+
+/// What the format calls a model.
+struct Form<'a> {
+    model: &'a Model,
+    decoder: &'a Decoder,
+    name: &'static str,
+    /// Whether positions turn neighbours, and not each row with the one half a head behind it.
+    turns_neighbours: bool,
+}
+
+impl<'a> Form<'a> {
+    fn of(model: &'a Model) -> Option<Self> {
+        let form = |decoder, name| Self { model, decoder, name, turns_neighbours: name == "llama" };
+        match &model.family {
+            Family::Decoder(decoder) | Family::Variant(Variant { decoder, biased: false, .. }) => {
+                Some(form(decoder, "llama"))
+            }
+            // Its heads are as wide together as the stream, and its frequencies are not divided.
+            Family::Variant(Variant { decoder, scaling: None, head_width, .. })
+                if head_width * model.heads == model.width =>
+            {
+                Some(form(decoder, "qwen2"))
+            }
+            Family::Variant(_) | Family::Albert(_) | Family::Mixture(_) => None,
+        }
+    }
+}
+
 /// Writes the model of a checkpoint into a new file.
 ///
 /// # Errors
 /// [`Failure`] where the model is no decoder, or naming the file that exists already or cannot be written.
 pub fn export_gguf(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
-    let Family::Decoder(decoder) = &checkpoint.manifest.model.family else {
+    let model = &checkpoint.manifest.model;
+    let Some(form) = Form::of(model) else {
         let advice = "leave --gguf out and export safetensors with --out";
         return Err(Failure::usage(format!("GGUF has no architecture for this model; {advice}")));
     };
@@ -42,10 +72,11 @@ pub fn export_gguf(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
     if let Some(taken) = [out, &aside].into_iter().find(|path| path.exists()) {
         return Err(Failure::usage(format!("{}: exists already; name a new file", taken.display())));
     }
-    let about = about(checkpoint, decoder)?;
-    let parameters = checkpoint.path(Default::default())?;
-    let written = write(&checkpoint.manifest.model, decoder, &about, &parameters, &aside)
-        .and_then(|()| fs::rename(&aside, out));
+    let about = about(checkpoint, &form)?;
+    let (parameters, divisors) = (checkpoint.path(Default::default())?, rotary_divisors(model));
+    let layout = Layout::of(model);
+    let parts = parts(&form, &layout, &parameters, &divisors);
+    let written = write(&parts, &about, &aside).and_then(|()| fs::rename(&aside, out));
     written.map_err(|error| {
         // What is left of it is of no use, unless somebody else made it just now.
         if error.kind() != io::ErrorKind::AlreadyExists {
@@ -55,40 +86,70 @@ pub fn export_gguf(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
     })
 }
 
+/// A tensor of the file.
+struct Part<'a> {
+    name: String,
+    shape: Vec<usize>,
+    values: &'a [f32],
+    /// Heads whose rows get another order.
+    heads: Option<usize>,
+}
+
+impl Part<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        match self.heads {
+            Some(heads) => real_bytes(&interleaved(self.values, heads, [self.shape[0], self.shape[1]])),
+            None => real_bytes(self.values),
+        }
+    }
+}
+
+/// The tensors of a model, and before them what its frequencies are divided by, if anything.
+fn parts<'a>(form: &Form<'_>, layout: &Layout, parameters: &'a [f32], divisors: &'a [f32]) -> Vec<Part<'a>> {
+    let frequencies = (!divisors.is_empty()).then(|| Part {
+        name: "rope_freqs.weight".into(),
+        shape: vec![divisors.len()],
+        values: divisors,
+        heads: None,
+    });
+    let part = |tensor: &Tensor| Part {
+        name: name(&tensor.name),
+        shape: saved_shape(tensor),
+        values: &parameters[tensor.range()],
+        heads: match &tensor.name {
+            name if name.ends_with("q_proj.weight") => Some(form.model.heads),
+            name if name.ends_with("k_proj.weight") => Some(form.decoder.key_value_heads),
+            _ => None,
+        }
+        .filter(|_| form.turns_neighbours)
+        .map(|heads| heads as usize),
+    };
+    frequencies.into_iter().chain(layout.tensors().iter().map(part)).collect()
+}
+
 /// Writes the file: what is said of the model, what each tensor is, the tensors.
-fn write(model: &Model, decoder: &Decoder, about: &About, parameters: &[f32], path: &Path) -> io::Result<()> {
-    let layout = Layout::of(model);
-    let tensors = layout.tensors();
+fn write(parts: &[Part<'_>], about: &About, path: &Path) -> io::Result<()> {
     let mut head = Vec::new();
     {
         // Into memory, since this writer says nothing of bytes that it could not write last.
         let mut writer = GGufWriter::new(&mut head);
-        writer.write_header(GGufFileHeader::new(VERSION, tensors.len() as u64, about.0.len() as u64))?;
+        writer.write_header(GGufFileHeader::new(VERSION, parts.len() as u64, about.0.len() as u64))?;
         for (key, kind, value) in &about.0 {
             writer.write_meta_kv(key, *kind, value)?;
         }
         let mut offset = 0;
-        for tensor in tensors {
+        for Part { name, shape, values, .. } in parts {
             // The first number is the length of what lies together.
-            let shape: Vec<u64> = saved_shape(tensor).into_iter().rev().map(|length| length as u64).collect();
-            writer.write_tensor_info(&name(&tensor.name), &shape, GGmlType::F32, offset as u64)?;
-            offset = (offset + 4 * tensor.len()).next_multiple_of(ALIGNMENT);
+            let shape: Vec<u64> = shape.iter().rev().map(|length| *length as u64).collect();
+            writer.write_tensor_info(name, &shape, GGmlType::F32, offset as u64)?;
+            offset = (offset + 4 * values.len()).next_multiple_of(ALIGNMENT);
         }
         writer.write_padding(ALIGNMENT)?;
     }
     let mut file = BufWriter::new(patiently(|| File::create_new(path))?);
     file.write_all(&head)?;
-    for tensor in tensors {
-        let values = &parameters[tensor.range()];
-        let heads = match &tensor.name {
-            name if name.ends_with("q_proj.weight") => Some(model.heads),
-            name if name.ends_with("k_proj.weight") => Some(decoder.key_value_heads),
-            _ => None,
-        };
-        let bytes = match heads {
-            Some(heads) => real_bytes(&interleaved(values, heads as usize, tensor.shape)),
-            None => real_bytes(values),
-        };
+    for part in parts {
+        let bytes = part.bytes();
         file.write_all(&bytes)?;
         file.write_all(&[0; ALIGNMENT][..bytes.len().next_multiple_of(ALIGNMENT) - bytes.len()])?;
     }
@@ -127,10 +188,10 @@ fn text(value: &str) -> Vec<u8> {
     [&(value.len() as u64).to_le_bytes()[..], value.as_bytes()].concat()
 }
 
-fn about(checkpoint: &Checkpoint, decoder: &Decoder) -> Outcome<About> {
-    let model = &checkpoint.manifest.model;
+fn about(checkpoint: &Checkpoint, form: &Form<'_>) -> Outcome<About> {
+    let Form { model, decoder, name, .. } = *form;
     let mut about = About::default();
-    about.text("general.architecture", "llama");
+    about.text("general.architecture", name);
     about.text("general.name", &checkpoint.manifest.name);
     // All tensors have f32.
     about.number("general.file_type", 0);
@@ -142,13 +203,15 @@ fn about(checkpoint: &Checkpoint, decoder: &Decoder) -> Outcome<About> {
         ("feed_forward_length", model.hidden),
         ("attention.head_count", model.heads),
         ("attention.head_count_kv", decoder.key_value_heads),
-        ("rope.dimension_count", model.width / model.heads),
+        ("rope.dimension_count", model.head_width()),
+        ("attention.key_length", model.head_width()),
+        ("attention.value_length", model.head_width()),
     ];
     for (key, size) in sizes {
-        about.number(&format!("llama.{key}"), size);
+        about.number(&format!("{name}.{key}"), size);
     }
-    about.real("llama.attention.layer_norm_rms_epsilon", model.norm_epsilon.value());
-    about.real("llama.rope.freq_base", decoder.rope_base.value());
+    about.real(&format!("{name}.attention.layer_norm_rms_epsilon"), model.norm_epsilon.value());
+    about.real(&format!("{name}.rope.freq_base"), decoder.rope_base.value());
     match tokeniser(checkpoint)? {
         None => tokens_are_bytes(model.vocabulary, &mut about),
         Some(rules) => {
@@ -252,7 +315,62 @@ fn interleaved(values: &[f32], heads: usize, [rows, columns]: [usize; 2]) -> Vec
 
 #[cfg(test)]
 mod tests {
+    use muster_core::codec::Real;
+    use muster_core::manifest::Scaling;
+
     use super::*;
+
+    /// A decoder with heads of this width, which are as wide together as the stream where it is 4.
+    fn variant(head_width: u32, biased: bool, factor: Option<f32>) -> Model {
+        let real = |value| Real::new(value).unwrap();
+        let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) };
+        let scaling = factor.map(|factor| Scaling {
+            factor: real(factor),
+            low: real(1.0),
+            high: real(4.0),
+            original: 32,
+        });
+        Model {
+            vocabulary: 5,
+            width: 8,
+            layers: 1,
+            heads: 2,
+            hidden: 6,
+            sequence: 16,
+            norm_epsilon: real(1e-5),
+            initial_scale: real(0.1),
+            family: Family::Variant(Variant { decoder, head_width, biased, scaling }),
+        }
+    }
+
+    /// The architecture; names of the tensors, and of those whose rows get another order.
+    fn written(model: &Model) -> Option<(&'static str, Vec<String>, Vec<String>)> {
+        let (form, layout, divisors) = (Form::of(model)?, Layout::of(model), rotary_divisors(model));
+        let parameters = vec![0.0; layout.parameters()];
+        let parts = parts(&form, &layout, &parameters, &divisors);
+        let turned = parts.iter().filter(|part| part.heads.is_some());
+        let [all, turned] = [parts.iter().collect::<Vec<_>>(), turned.collect()]
+            .map(|parts: Vec<&Part<'_>>| parts.into_iter().map(|part| part.name.clone()).collect::<Vec<_>>());
+        Some((form.name, all, turned))
+    }
+
+    #[test]
+    fn biases_make_a_qwen2_and_divisors_lie_in_a_llama() {
+        let (architecture, names, turned) = written(&variant(4, true, None)).unwrap();
+        assert_eq!(architecture, "qwen2");
+        let has = |names: &[String], name: &str| names.iter().any(|one| one == name);
+        assert!(["q", "k", "v"].iter().all(|of| has(&names, &format!("blk.0.attn_{of}.bias"))));
+        assert!(turned.is_empty() && !has(&names, "rope_freqs.weight"));
+        let (architecture, names, turned) = written(&variant(6, false, Some(8.0))).unwrap();
+        assert_eq!((architecture, names[0].as_str()), ("llama", "rope_freqs.weight"));
+        assert_eq!(turned, ["blk.0.attn_q.weight", "blk.0.attn_k.weight"]);
+        // 5.1 turns of the first pair, 0.2 and less of the others.
+        assert_eq!(rotary_divisors(&variant(6, false, Some(8.0))), [1.0, 8.0, 8.0]);
+        // Neither architecture has both.
+        for (head_width, factor) in [(4, Some(8.0)), (6, None)] {
+            assert!(written(&variant(head_width, true, factor)).is_none());
+        }
+    }
 
     #[test]
     fn names_are_those_of_the_format() {

@@ -18,7 +18,7 @@ pub fn parameters(model: &Model) -> String {
                 }
             }
         }
-        Family::Decoder(_) | Family::Albert(_) => format!("{all} parameters"),
+        Family::Decoder(_) | Family::Variant(_) | Family::Albert(_) => format!("{all} parameters"),
     }
 }
 

@@ -15,7 +15,7 @@ use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model};
+use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model, Scaling, Variant};
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 
 /// Numbers of a short cycle (Marsaglia, "Xorshift RNGs", 2003).
@@ -74,7 +74,7 @@ fn drawn(draw: &mut Draw, leaf: u64) -> (Manifest, u32) {
     let size = [round(vocabulary), width, layers, heads, round(hidden), draw.among(1, 30)];
     let mut model = decoder(size, [keys, round(sequence)], draw.next().is_multiple_of(2));
     // Two leaves in turn have each family.
-    model.family = family(draw, model.family, leaf / 2 % 3);
+    model.family = family(draw, model.family, leaf / 2 % 4);
     (manifest(model, windows, false), windows)
 }
 
@@ -93,8 +93,17 @@ fn family(draw: &mut Draw, family: Family, number: u64) -> Family {
             masked_ppm: draw.among(1, 400_000),
             mask_token: 0,
         }),
+        Family::Decoder(decoder) if number == 3 => variant(draw, decoder),
         other => other,
     }
+}
+
+/// Heads of any width, with biases and scaled positions.
+fn variant(draw: &mut Draw, decoder: Decoder) -> Family {
+    let head_width = 2 * draw.among(1, 40);
+    let [factor, low, high] = [2.0, 1.0, 4.0].map(real);
+    let scaling = Some(Scaling { factor, low, high, original: draw.among(1, 200) });
+    Family::Variant(Variant { decoder, head_width, biased: true, scaling })
 }
 
 fn experts(decoder: Decoder, [columns, active]: [u32; 2], shared_hidden: u32, balance: f32) -> Family {
@@ -118,6 +127,7 @@ fn name(family: &Family) -> &'static str {
         Family::Decoder(_) => "decoders",
         Family::Mixture(_) => "mixtures",
         Family::Albert(_) => "ALBERTs",
+        Family::Variant(_) => "variants",
     }
 }
 
@@ -130,7 +140,13 @@ fn windows(draw: &mut Draw, model: &Model, count: u32) -> Vec<Vec<u32>> {
 
 fn state(manifest: &Manifest, exact: &mut Exact, draw: &mut Draw) -> State {
     let calibration = windows(draw, &manifest.model, 1);
-    exact.initial(manifest, &calibration)
+    let mut state = exact.initial(manifest, &calibration);
+    // Biases begin at zero, and would not show.
+    for tensor in Layout::of(&manifest.model).tensors().iter().filter(|tensor| tensor.name.ends_with(".bias"))
+    {
+        state.parameters[tensor.range()].fill_with(|| draw.among(0, 200) as f32 * 0.01 - 1.0);
+    }
+    state
 }
 
 fn check(leaves: u64, first: u64) -> bool {

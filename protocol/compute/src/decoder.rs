@@ -5,6 +5,7 @@
 //! embedding's is added last, by [`embed`], from what every backward pass leaves.
 
 pub(crate) mod choice;
+pub(crate) mod positions;
 pub(crate) mod ranges;
 mod row;
 mod tape;
@@ -133,7 +134,12 @@ impl LayerPass<'_> {
         let Passes { kernels, plan, .. } = *passes;
         let (normed, at) = (&mut passing.normed, self.ranges());
         rms_norm(kernels, input, self.gain(&at.attention_norm), plan.epsilon, normed, &mut layer.scales);
-        passes.forward(at.joint.matrix, normed, &mut layer.joint, false);
+        if let Some(bias) = &at.bias {
+            // ARITH-76: every chain starts from the bias.
+            let bias = self.gain(bias);
+            layer.joint.chunks_exact_mut(bias.len()).for_each(|row| row.copy_from_slice(bias));
+        }
+        passes.forward(at.joint.matrix, normed, &mut layer.joint, at.bias.is_some());
         self.rotate(&mut layer.joint, 1.0);
         attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         layer.middle.copy_from_slice(input);
@@ -221,6 +227,9 @@ impl LayerPass<'_> {
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
         // Back by the negative angle: a rotation's transpose is its inverse.
         self.rotate(&mut to.joint, -1.0);
+        if let Some(bias) = &at.bias {
+            passes.add_rows(turn, bias.part, &to.joint);
+        }
         passes.backward(at.joint.matrix, &to.joint, &mut to.normed, false);
         let (gain, input, normed) =
             (self.gain(&at.attention_norm), &tape.residual[number], &mut tape.passing.normed);

@@ -54,6 +54,7 @@ mod vectors;
 mod workers;
 
 pub use backend::{Backend, Closeness, Device, DeviceChoice, Libtorch, OpenResult, Precision, TorchSetting};
+pub use decoder::positions::rotary_divisors;
 pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};
 pub use exact::{Exact, Reader};
 pub use gpu::{Found, Gpu, Times, cuda_source};

@@ -1,6 +1,6 @@
 //! How much memory a model takes, known before any is asked for.
 
-use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Training};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Training, Variant};
 
 use crate::backend::{Device, Precision};
 use crate::kernel::BUFFER;
@@ -25,7 +25,9 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
     let parameters = WideCount::from(model.parameters());
     let sizes = Sizes::of(model);
     let (window, matrices, each) = match &model.family {
-        Family::Decoder(decoder) => sizes.decoder(decoder, layers, sizes.dense()),
+        Family::Decoder(decoder) | Family::Variant(Variant { decoder, .. }) => {
+            sizes.decoder(decoder, layers, sizes.dense())
+        }
         Family::Albert(albert) => sizes.albert(albert, layers, parameters),
         Family::Mixture(mixture) => sizes.decoder(&mixture.decoder, layers, sizes.mixture(mixture)),
     };
@@ -97,6 +99,8 @@ struct Sizes {
     vocabulary: WideCount,
     layers: WideCount,
     heads: WideCount,
+    /// Width of a head.
+    head: WideCount,
 }
 
 impl Sizes {
@@ -104,7 +108,8 @@ impl Sizes {
         let [tokens, width, hidden, vocabulary, layers, heads] =
             [model.sequence, model.width, model.hidden, model.vocabulary, model.layers, model.heads]
                 .map(WideCount::from);
-        Self { model: model.clone(), tokens, width, hidden, vocabulary, layers, heads }
+        let head = model.head_width().into();
+        Self { model: model.clone(), tokens, width, hidden, vocabulary, layers, heads, head }
     }
 
     /// Values of one window with the activations of `kept` layers, of the packed matrices, and of each window of a leaf.
@@ -115,12 +120,13 @@ impl Sizes {
         feed: FeedSizes,
     ) -> (WideCount, WideCount, WideCount) {
         let Self { tokens, width, vocabulary, layers, heads, .. } = *self;
-        // The manifest may not have been checked yet: 0 heads must not divide.
-        let joint = width + 2 * (width / heads.max(1) * WideCount::from(decoder.key_value_heads));
-        let layer = tokens * (2 * width + 2 + joint + feed.kept) + self.scores() * heads;
+        let (mixed, key_value) = (self.head * heads, self.head * WideCount::from(decoder.key_value_heads));
+        let joint = mixed + 2 * key_value;
+        let layer = tokens * (width + mixed + 2 + joint + feed.kept) + self.scores() * heads;
         let stream = tokens * ((layers + 2) * width + 1 + vocabulary);
-        let gradients = tokens * (3 * width + joint + feed.gradients) + tokens * width.max(feed.widest);
-        let matrices = layers * (width * joint + width * width + feed.matrices) + vocabulary * width;
+        let gradients =
+            tokens * (2 * width + mixed + joint + feed.gradients) + tokens * width.max(feed.widest);
+        let matrices = layers * (width * joint + mixed * width + feed.matrices) + vocabulary * width;
         (kept * layer + stream + gradients, matrices, tokens * width)
     }
 
@@ -180,16 +186,18 @@ impl Sizes {
     /// Each is a sum over what a backward pass reads again: the inputs of norms, products and activations. Factors that
     /// are rounded to bf16 are kept rounded, and so are the matrices.
     fn autograd(&self, precision: Precision) -> (WideCount, WideCount, WideCount) {
-        let Self { tokens, width, hidden, vocabulary, heads, .. } = *self;
+        let Self { tokens, width, hidden, vocabulary, heads, head, .. } = *self;
         let factor: WideCount = if precision == Precision::Bf16 { 2 } else { 4 };
         let (layer, rows) = match &self.model.family {
             // A mixture never comes here: its profile is exact.
-            Family::Decoder(decoder) | Family::Mixture(Mixture { decoder, .. }) => {
-                let key_value = width / heads.max(1) * WideCount::from(decoder.key_value_heads);
+            Family::Decoder(decoder)
+            | Family::Mixture(Mixture { decoder, .. })
+            | Family::Variant(Variant { decoder, .. }) => {
+                let (mixed, key_value) = (head * heads, head * WideCount::from(decoder.key_value_heads));
                 // Two streams and two normed ones in f32; inputs of the products, queries, keys, values, SwiGLU.
                 // Keys and values of shared heads are copied out to every query head.
-                let shared = if key_value == width { 0 } else { 2 * width };
-                let factors = 4 * width + 3 * key_value + 2 * width + shared + 4 * hidden;
+                let shared = if key_value == mixed { 0 } else { 2 * mixed };
+                let factors = 2 * width + 2 * mixed + 3 * key_value + 2 * mixed + shared + 4 * hidden;
                 (16 * width + factor * factors, tokens)
             }
             Family::Albert(albert) => {
@@ -212,12 +220,14 @@ impl Sizes {
 
     /// Values of the gradient of one window on their way to the grid: a piece of each width that matrices have.
     fn pieces(&self) -> WideCount {
-        ROWS as WideCount * (self.width + self.hidden)
+        let mixed = self.head * self.heads;
+        ROWS as WideCount * (self.width + self.hidden + if mixed == self.width { 0 } else { mixed })
     }
 
     /// Values of matrices that are packed together, at most: whole tiles of the deepest one.
     fn packed_at_once(&self) -> WideCount {
-        PACKED_AT_ONCE as WideCount + COLUMNS as WideCount * self.vocabulary.max(self.hidden).max(self.width)
+        let deepest = self.vocabulary.max(self.hidden).max(self.width).max(self.head * self.heads);
+        PACKED_AT_ONCE as WideCount + COLUMNS as WideCount * deepest
     }
 
     /// Values of the scores of one head, padded as `Heads::score_stride` pads them.
@@ -227,6 +237,6 @@ impl Sizes {
 
     /// Values that attention itself keeps.
     fn attention(&self) -> WideCount {
-        self.scores() + 2 * self.tokens * (self.width / self.heads.max(1))
+        self.scores() + 2 * self.tokens * self.head
     }
 }

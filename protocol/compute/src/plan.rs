@@ -1,7 +1,7 @@
 //! A model as the arithmetic sees it: sizes, and ranges in the flat vector.
 
 use muster_core::layout::Layout;
-use muster_core::manifest::{Family, Mixture, Model};
+use muster_core::manifest::{Family, Mixture, Model, Variant};
 
 use crate::albert::ranges::AlbertRanges;
 use crate::attention::Heads;
@@ -67,7 +67,9 @@ impl NetworkPlan {
         let size = |n: u32| n as usize;
         let tensors = layout.tensors();
         let (network, matrices, parts, predicted, group) = match &model.family {
-            Family::Decoder(decoder) | Family::Mixture(Mixture { decoder, .. }) => {
+            Family::Decoder(decoder)
+            | Family::Mixture(Mixture { decoder, .. })
+            | Family::Variant(Variant { decoder, .. }) => {
                 let (ranges, matrices, parts) = DecoderRanges::new(model, decoder, tensors);
                 let group = size(model.heads) / size(decoder.key_value_heads);
                 (FamilyPlan::Decoder(ranges), matrices, parts, size(model.sequence), group)
@@ -85,7 +87,7 @@ impl NetworkPlan {
             tokens: size(model.sequence),
             count: size(model.heads),
             group,
-            width: size(model.width) / size(model.heads),
+            width: size(model.head_width()),
             causal: matches!(network, FamilyPlan::Decoder(_)),
         };
         Self {

@@ -7,7 +7,9 @@ use muster_core::codec::Real;
 use muster_core::error::Misuse;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, hex};
-use muster_core::manifest::{Albert, Decoder, Family, Method, Mixture, Model, Optimiser, Schedule};
+use muster_core::manifest::{
+    Albert, Decoder, Family, Method, Mixture, Model, Optimiser, Scaling, Schedule, Variant,
+};
 use muster_core::state::{LeafJob, State, Update, integer_bytes, real_bytes};
 
 #[cfg(feature = "tch")]
@@ -17,17 +19,17 @@ use crate::leaf::{Batch, Engine, Setting};
 use crate::optimiser::{Rules, apply};
 use crate::path::Kernels;
 
-/// Hash of what [`digest`] computes of the decoder with AdamW, of the ALBERT with LAMB, and of the mixture with AdamW.
-const ANSWERS: [&str; 3] = [
+/// Hash of what [`digest`] computes of each of [`families`].
+const ANSWERS: [&str; 4] = [
     "10b6d0d6e1987c0abf83a97e4701f57f9163c20a42826fbaaaf0dd4ddf5730c1",
     "f0bfebc6d80b6516e6aabf52c30756cd5a74830ad8b3e2111888e98fe79d4967",
     "54ed5a407964d71728db08fc720a03cdef5de0ad2bc11ea2a99133512464e6a5",
+    "1c696b59d1a4bd147458f1113989567ba6749d6f111ebdffaea8fb7ae37a7452",
 ];
 
 /// Compares [`digest`] with the known answers; `name` is what computes. What follows a leaf is the processor's.
 pub(crate) fn run(tested: &mut dyn Computes, kernels: Kernels, name: &str) -> Result<(), Misuse> {
-    let families = [(decoder()?, Method::AdamW), (albert(), Method::Lamb), (mixture()?, Method::AdamW)];
-    for ((family, method), answer) in families.into_iter().zip(ANSWERS) {
+    for ((family, method), answer) in families()?.into_iter().zip(ANSWERS) {
         let model = model(family)?;
         let found = hex(&digest(tested, kernels, &model, &optimiser(method)?)?.0);
         if found != answer {
@@ -38,6 +40,15 @@ pub(crate) fn run(tested: &mut dyn Computes, kernels: Kernels, name: &str) -> Re
         }
     }
     Ok(())
+}
+
+fn families() -> Result<[(Family, Method); 4], Misuse> {
+    Ok([
+        (decoder()?, Method::AdamW),
+        (albert(), Method::Lamb),
+        (mixture()?, Method::AdamW),
+        (variant()?, Method::AdamW),
+    ])
 }
 
 /// What is tested: what computes leaves and losses.
@@ -108,7 +119,7 @@ pub(crate) fn compare(
 ) -> Result<Closeness, Misuse> {
     let mut closeness = Closeness { distance: 0.0, limit: f64::INFINITY };
     // Mixtures have defined bits only.
-    for family in [decoder()?, albert()] {
+    for family in [decoder()?, albert(), variant()?] {
         let model = model(family)?;
         let parameters = initial::draw(&model, Digest([7; 32]), 1);
         let windows: Vec<Vec<u32>> = (0..2).map(|window| tokens(&model, window)).collect();
@@ -129,6 +140,14 @@ pub(crate) fn compare(
 
 fn decoder() -> Result<Family, Misuse> {
     Ok(Family::Decoder(Decoder { key_value_heads: 1, tied: false, rope_base: Real::new(10_000.0)? }))
+}
+
+/// Heads that are wider together than the stream, with biases; of its frequencies some are scaled, some are not.
+fn variant() -> Result<Family, Misuse> {
+    let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: Real::new(100.0)? };
+    let (factor, low, high) = (Real::new(8.0)?, Real::new(1.0)?, Real::new(3.0)?);
+    let scaling = Some(Scaling { factor, low, high, original: 20 });
+    Ok(Family::Variant(Variant { decoder, head_width: 10, biased: true, scaling }))
 }
 
 fn mixture() -> Result<Family, Misuse> {

@@ -6,7 +6,7 @@
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::{Layout, ShardRange};
-use muster_core::manifest::{Decoder, Family, Model, Optimiser};
+use muster_core::manifest::{Decoder, Family, Model, Optimiser, Variant};
 use serde_json::{Value, json};
 
 use crate::attention::{Attention, Heads};
@@ -98,6 +98,7 @@ fn operator(kernels: Kernels, op: &str, inputs: &Value) -> Value {
             json!({ "sums": shown(&sums) })
         }
         "angles" => angles(inputs),
+        "scaled_angles" => scaled_angles(inputs),
         "rotate" => rotate(kernels, inputs),
         "softmax" => softmax(kernels, inputs),
         "attention" => attention(kernels, inputs),
@@ -309,6 +310,17 @@ fn clip(inputs: &Value) -> Value {
 
 /// The rotary tables of a model of one head.
 fn angles(inputs: &Value) -> Value {
+    tables(inputs, Family::Decoder)
+}
+
+/// The same with scaled frequencies.
+fn scaled_angles(inputs: &Value) -> Value {
+    let (head_width, scaling) =
+        (number(inputs, "head_width") as u32, Some(decode(&bytes(inputs, "scaling")).unwrap()));
+    tables(inputs, |decoder| Family::Variant(Variant { decoder, head_width, biased: false, scaling }))
+}
+
+fn tables(inputs: &Value, family: impl FnOnce(Decoder) -> Family) -> Value {
     let real = |value| muster_core::codec::Real::new(value).unwrap();
     let rope_base = real(reals(inputs, "base")[0]);
     let width = number(inputs, "head_width") as u32;
@@ -321,7 +333,7 @@ fn angles(inputs: &Value) -> Value {
         sequence: number(inputs, "tokens") as u32,
         norm_epsilon: real(1e-5),
         initial_scale: real(0.02),
-        family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base }),
+        family: family(Decoder { key_value_heads: 1, tied: true, rope_base }),
     });
     let FamilyPlan::Decoder(decoder) = &plan.network else { panic!("a decoder's plan") };
     json!({ "cosines": shown(&decoder.cosines), "sines": shown(&decoder.sines) })

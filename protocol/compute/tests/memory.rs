@@ -13,7 +13,7 @@ use muster_core::ids::{Digest, Leaf};
 use muster_core::manifest::Model;
 use muster_core::state::{Arithmetic, LeafJob};
 
-use crate::setting::{albert, manifest, mixture, model};
+use crate::setting::{albert, manifest, mixture, model, variant};
 
 /// Bytes of this process that are in memory.
 fn resident() -> f64 {
@@ -30,9 +30,9 @@ fn share(model: Model, recompute: bool, threads: usize, count: u32) -> f64 {
     let model = &manifest.model;
     let windows = vec![vec![1; model.sequence as usize + 1]; count as usize];
     let mut first = ManuallyDrop::new(Exact::new(1, None).unwrap());
-    let state = first.initial(&manifest, &windows[..1]);
+    let state = ManuallyDrop::new(first.initial(&manifest, &windows[..1]));
     // Of the caller, as the state is.
-    let mut q = vec![1; state.parameters.len()];
+    let mut q = ManuallyDrop::new(vec![1; state.parameters.len()]);
     let job = LeafJob { state: &state, round_seed: Digest::default(), leaf: Leaf(0), windows: &windows };
     let mut exact = ManuallyDrop::new(Exact::new(threads, None).unwrap());
     let before = resident();
@@ -51,6 +51,8 @@ fn buffers_are_foretold() {
         (albert([6_000, 384, 8, 6, 1024, 256], 96), true, 1),
         (mixture(model([6_000, 192, 4, 6, 2, 256, 384], true), [8, 2, 128], 0.01), false, 2),
         (mixture(model([6_000, 192, 4, 6, 2, 256, 384], false), [16, 1, 64], 0.01), true, 1),
+        (variant(model([6_000, 192, 4, 6, 2, 512, 384], true), 96), false, 2),
+        (variant(model([6_000, 192, 4, 6, 2, 512, 384], false), 12), true, 1),
     ];
     // Large enough that matrices are not kept packed.
     let large = || model([3_000, 768, 6, 6, 2, 2_048, 128], true);
@@ -69,4 +71,5 @@ fn no_size_is_too_large_to_be_told() {
     training.leaf_windows = u32::MAX;
     assert_eq!(buffers(&model(huge, false), &training, usize::MAX), u64::MAX);
     assert_eq!(buffers(&albert([1 << 20; 6], 1 << 20), &training, usize::MAX), u64::MAX);
+    assert_eq!(buffers(&variant(model(huge, false), 1 << 20), &training, usize::MAX), u64::MAX);
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::ids::{Block, Row, ShardId};
 use crate::limits;
-use crate::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model};
+use crate::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model, Variant};
 use crate::regime::Regime;
 
 /// One tensor of the model, row-major.
@@ -110,9 +110,11 @@ impl Layout {
             chunks: Vec::new(),
         };
         match &model.family {
-            Family::Decoder(decoder) => layout.push_decoder(model, decoder, |layout, layer| {
-                layout.push_feed(&format!("model.layers.{layer}.mlp"), model.width, model.hidden);
-            }),
+            Family::Decoder(decoder) | Family::Variant(Variant { decoder, .. }) => {
+                layout.push_decoder(model, decoder, |layout, layer| {
+                    layout.push_feed(&format!("model.layers.{layer}.mlp"), model.width, model.hidden);
+                });
+            }
             Family::Mixture(mixture) => layout.push_mixture(model, mixture),
             Family::Albert(albert) => layout.push_albert(model, albert),
         }
@@ -169,17 +171,22 @@ impl Layout {
     // LAYOUT-1: tensors follow each other without gaps, each row-major, rows of a matrix being its outputs.
     fn push_decoder(&mut self, model: &Model, decoder: &Decoder, feed: impl Fn(&mut Self, u32)) {
         let [vocabulary, width] = [model.vocabulary, model.width].map(|n| n as usize);
-        let key_value = width / model.heads as usize * decoder.key_value_heads as usize;
+        // LAYOUT-8: heads of a variant have a width of their own, and biases follow the values' matrix.
+        let [query, key_value] =
+            [model.heads, decoder.key_value_heads].map(|heads| (model.head_width() * heads) as usize);
         self.push("model.embed_tokens.weight".into(), [vocabulary, width]);
         for layer in 0..model.layers {
-            let mut push =
-                |name: &str, shape| self.push(format!("model.layers.{layer}.{name}.weight"), shape);
-            push("input_layernorm", [1, width]);
-            push("self_attn.q_proj", [width, width]);
-            push("self_attn.k_proj", [key_value, width]);
-            push("self_attn.v_proj", [key_value, width]);
-            push("self_attn.o_proj", [width, width]);
-            push("post_attention_layernorm", [1, width]);
+            let mut push = |name: &str, shape| self.push(format!("model.layers.{layer}.{name}"), shape);
+            let joint = [("q", query), ("k", key_value), ("v", key_value)];
+            push("input_layernorm.weight", [1, width]);
+            for (of, rows) in joint {
+                push(&format!("self_attn.{of}_proj.weight"), [rows, width]);
+            }
+            for (of, rows) in joint.into_iter().filter(|_| model.has_biases()) {
+                push(&format!("self_attn.{of}_proj.bias"), [1, rows]);
+            }
+            push("self_attn.o_proj.weight", [width, query]);
+            push("post_attention_layernorm.weight", [1, width]);
             feed(self, layer);
         }
         self.push("model.norm.weight".into(), [1, width]);

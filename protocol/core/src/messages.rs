@@ -24,6 +24,7 @@ macro_rules! for_each_message {
         $list! {
             manifest::Tolerance, manifest::Exchange, manifest::Local, manifest::Aggregation,
             manifest::Model, manifest::Family, manifest::Decoder, manifest::Albert, manifest::Mixture,
+            manifest::Variant, manifest::Scaling,
             manifest::Data, manifest::Start, manifest::CommittedFile, manifest::Tokeniser,
             manifest::TokeniserFile, manifest::Router, manifest::Training, manifest::Optimiser,
             manifest::Admission, manifest::Mode, manifest::Listed, manifest::Manifest, manifest::Audit,

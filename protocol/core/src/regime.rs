@@ -33,7 +33,7 @@ impl Regime {
             Family::Mixture(mixture) => {
                 Some(RowRules { few: mixture.few, held: mixture.held, trust: mixture.trust.value() })
             }
-            Family::Decoder(_) | Family::Albert(_) => None,
+            Family::Decoder(_) | Family::Variant(_) | Family::Albert(_) => None,
         };
         let local = match &manifest.exchange {
             Exchange::Gradients => None,

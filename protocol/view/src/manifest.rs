@@ -1,6 +1,6 @@
 //! The manifest in words.
 
-use muster_core::manifest::{Family, Manifest, Method, Mode, Profile, Rule, Schedule, Start};
+use muster_core::manifest::{Family, Manifest, Method, Mode, Profile, Rule, Schedule, Start, Variant};
 
 use crate::plot::shown;
 use crate::words::counted;
@@ -28,6 +28,7 @@ fn model(manifest: &Manifest) -> Vec<String> {
         Family::Decoder(_) => "a decoder of the Llama kind",
         Family::Albert(_) => "an encoder of the ALBERT kind, trained on masked tokens",
         Family::Mixture(_) => "a decoder with a mixture of experts",
+        Family::Variant(_) => "a decoder of the Llama kind with an attention of its own",
     };
     let mut text = vec![format!(
         "The model is {family} with {} parameters: width {}, {}, {}, hidden width {}, sequences of {} tokens, \
@@ -40,6 +41,9 @@ fn model(manifest: &Manifest) -> Vec<String> {
         model.sequence,
         model.vocabulary
     )];
+    if let Some(variant) = model.variant() {
+        text.push(attention(variant));
+    }
     if let Family::Mixture(mixture) = &model.family {
         text.push(format!(
             "Each layer has {} experts, of which {} compute a token. There are {} rows of experts; a node holds one of them.",
@@ -53,6 +57,17 @@ fn model(manifest: &Manifest) -> Vec<String> {
         }
     });
     text
+}
+
+fn attention(variant: &Variant) -> String {
+    let biases = if variant.biased { "have biases" } else { "have no biases" };
+    let positions = variant.scaling.as_ref().map_or_else(String::new, |scaling| {
+        let (factor, original) = (shown(scaling.factor.value().into()), scaling.original);
+        format!(
+            " Slow rotary frequencies are divided by {factor}, for windows longer than {original} tokens."
+        )
+    });
+    format!("Heads are {} wide; queries, keys and values {biases}.{positions}", variant.head_width)
 }
 
 fn training(manifest: &Manifest) -> Vec<String> {

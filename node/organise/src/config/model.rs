@@ -43,6 +43,18 @@ section! {
         tied: bool = true,
         /// Base of the rotary frequencies.
         rope_base: f32 = 10_000.0,
+        /// Decoder: width of a head; 0: `width` / `heads`.
+        head_width: u32 = 0,
+        /// Decoder: whether queries, keys and values have biases.
+        attention_bias: bool = false,
+        /// Decoder: what slow rotary frequencies are divided by; 1: nothing is scaled.
+        rope_factor: f32 = 1.0,
+        /// Decoder: turns within `rope_original` tokens below which a frequency is slow.
+        rope_low: f32 = 1.0,
+        /// Decoder: turns above which a frequency keeps its value.
+        rope_high: f32 = 4.0,
+        /// Decoder: tokens of the windows that frequencies were trained with before they were scaled.
+        rope_original: u32 = 8192,
         /// ALBERT: width of the embedding.
         embedding: u32 = 32,
         /// ALBERT: share of the tokens to be predicted.
@@ -65,6 +77,12 @@ impl Model {
         }
         // Also where the family does not have it: what is no number is a mistake of whoever wrote it.
         let (masked_ppm, decoder) = (millionths("model.masked", self.masked)?, self.decoder()?);
+        let variant = self.variant(&decoder)?;
+        if self.family != FamilySetting::Decoder
+            && let Some(variant) = &variant
+        {
+            return Err(Misuse(self.only_of_decoders(variant)));
+        }
         Ok(manifest::Model {
             vocabulary: self.vocabulary,
             width: self.width,
@@ -75,7 +93,9 @@ impl Model {
             norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
             initial_scale: real("model.initial_scale", self.initial_scale)?,
             family: match self.family {
-                FamilySetting::Decoder => manifest::Family::Decoder(decoder),
+                FamilySetting::Decoder => {
+                    variant.map_or(manifest::Family::Decoder(decoder), manifest::Family::Variant)
+                }
                 FamilySetting::Mixture => {
                     let experts = experts.cloned().unwrap_or_default();
                     manifest::Family::Mixture(experts.checked(decoder, rounds)?)
@@ -88,6 +108,46 @@ impl Model {
             },
         })
     }
+
+    /// What settings say of attention, if it is another than that of a plain decoder.
+    fn variant(&self, decoder: &manifest::Decoder) -> Result<Option<manifest::Variant>, Misuse> {
+        let [factor, low, high] = [
+            ("model.rope_factor", self.rope_factor),
+            ("model.rope_low", self.rope_low),
+            ("model.rope_high", self.rope_high),
+        ]
+        .map(|(name, value)| real(name, value));
+        let (factor, low, high, original) = (factor?, low?, high?, self.rope_original);
+        let scaling = (factor.value() != 1.0).then_some(manifest::Scaling { factor, low, high, original });
+        let (own, biased) = (self.head_width, self.attention_bias);
+        let plain = own == 0 || own.checked_mul(self.heads) == Some(self.width);
+        if plain && !biased && scaling.is_none() {
+            return Ok(None);
+        }
+        let divided = self.width.is_multiple_of(self.heads);
+        if own == 0 && !divided {
+            let (heads, width) = (self.heads, self.width);
+            return Err(Misuse(format!(
+                "model.heads must divide model.width, {width}; it is {heads} (or say model.head_width)"
+            )));
+        }
+        let head_width = if own == 0 { self.width / self.heads.max(1) } else { own };
+        Ok(Some(manifest::Variant { decoder: decoder.clone(), head_width, biased, scaling }))
+    }
+
+    /// The refusal of an attention that only decoders may have.
+    fn only_of_decoders(&self, variant: &manifest::Variant) -> String {
+        let (setting, remedy) = match variant {
+            manifest::Variant { scaling: Some(_), .. } => ("rope_factor", "1.0"),
+            manifest::Variant { biased: true, .. } => ("attention_bias", "false"),
+            manifest::Variant { .. } => ("head_width", "0"),
+        };
+        let family = format!("{:?}", self.family).to_lowercase();
+        format!(
+            "model.{setting} is for decoders; set it to {remedy} in a run whose model.family is \"{family}\""
+        )
+    }
+
     fn decoder(&self) -> Result<manifest::Decoder, Misuse> {
         Ok(manifest::Decoder {
             key_value_heads: self.key_value_heads,

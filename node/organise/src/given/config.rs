@@ -2,6 +2,7 @@
 
 mod entries;
 mod family;
+mod rotary;
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +39,7 @@ impl ModelConfig {
         let entries = entries::parse(bytes).map_err(|error| {
             Failure::environment(format!("{}: is not a config ({error})", path.display()))
         })?;
-        let entries = Entries { path, entries: &entries };
+        let entries = Entries { path, of: None, entries: &entries };
         let Found { fixed, experts, context } = family::found(&entries)?;
         let mut model = Known::new(path, "model");
         model.fixed = fixed;

@@ -22,6 +22,14 @@ const TIED: &str = "[model]\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads =
                     rope_base = 5e5\nnorm_epsilon = 1e-6\n";
 const UNTIED: &str = "[model]\nwidth = 8\nlayers = 1\nheads = 2\nhidden = 12\nsequence = 16\ntied = false\n\
                       key_value_heads = 2\nvocabulary = 260\n";
+/// Attention as in Llama 3.1, as in Mistral Nemo and as in Qwen2, each once, and all of it at once.
+const VARIANTS: [&str; 4] = [
+    "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nrope_factor = 8.0\nrope_original = 64\n",
+    "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nhead_width = 6\ntied = false\n",
+    "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nattention_bias = true\n",
+    "[model]\nwidth = 9\nheads = 4\nkey_value_heads = 2\nhidden = 12\nsequence = 16\nattention_bias = true\nhead_width = 2\n\
+     rope_factor = 32.0\nrope_low = 0.5\nrope_high = 3.0\nrope_original = 8\n",
+];
 const ALBERT: &str = "[model]\nfamily = \"albert\"\nvocabulary = 257\nwidth = 8\nlayers = 3\nheads = 2\nhidden = 12\n\
                       sequence = 16\nembedding = 4\n";
 const MIXTURE: &str = "[model]\nfamily = \"mixture\"\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads = 1\nhidden = 6\n\
@@ -98,7 +106,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn what_was_exported_comes_back_to_the_bit() {
-    for text in [TIED, UNTIED, ALBERT, MIXTURE] {
+    for text in [TIED, UNTIED, ALBERT, MIXTURE].into_iter().chain(VARIANTS) {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("model");
         let manifest = manifest(text);
@@ -257,7 +265,6 @@ fn configs_of_other_models_are_refused_by_entry() {
     );
     refused(format!(r#"{decoder}, "hidden_act": "gelu" }}"#), "hidden_act is \"gelu\"");
     refused(format!(r#"{decoder}, "attention_bias": true }}"#), "attention_bias is true");
-    refused(format!(r#"{decoder}, "head_dim": 8 }}"#), "head_dim is 8");
     refused(
         format!(r#"{decoder}, "rope_scaling": {{"type": "linear", "factor": 2}} }}"#),
         "rope_scaling scales",
@@ -296,6 +303,10 @@ fn configs_of_other_mixtures_are_refused_by_entry() {
     refused(format!(r#"{mixture}, "use_sliding_window": true }}"#), "use_sliding_window is true");
     refused(format!(r#"{mixture}, "layer_types": ["sliding_attention"] }}"#), "layer_types names others");
     refused(format!(r#"{mixture}, "rope_scaling": {{"rope_type": "yarn"}} }}"#), "rope_scaling scales");
+    refused(
+        format!(r#"{mixture}, "head_dim": 4 }}"#),
+        "head_dim is what only decoders without experts may have",
+    );
     refused(mixture.replace(": true", ": false") + "}", "norm_topk_prob is false or missing");
     refused(mixture.replace("norm_topk_prob", "x") + "}", "norm_topk_prob is false or missing");
     refused(mixture.replace("num_experts\"", "x\"") + "}", "num_experts is missing");

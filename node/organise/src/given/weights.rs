@@ -192,7 +192,7 @@ impl<'a> Saved<'a> {
     fn complete(mut self) -> Result<Vec<f32>, String> {
         let own = self.layout.tensors().iter().map(|tensor| tensor.name.as_str());
         let besides: &[&str] = match self.model.family {
-            Family::Decoder(_) | Family::Mixture(_) => &[],
+            Family::Decoder(_) | Family::Mixture(_) | Family::Variant(_) => &[],
             Family::Albert(_) => &[TOKEN_TYPES, KEY_BIAS],
         };
         let twins = twins(self.model);

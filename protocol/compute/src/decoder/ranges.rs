@@ -5,7 +5,7 @@ use std::ops::Range;
 use muster_core::layout::Tensor;
 use muster_core::manifest::{self, Family, Model};
 
-use crate::function;
+use super::positions;
 use crate::matrix::Matrix;
 use crate::turns::GradientSlice;
 
@@ -39,6 +39,8 @@ pub(crate) struct LayerRanges {
     pub attention_norm: Gain,
     /// Query, key and value projections, joined.
     pub joint: Weight,
+    /// Of a variant: biases of queries, keys and values, joined.
+    pub bias: Option<Gain>,
     /// Projection of the attention's output.
     pub output: Weight,
     pub feed_norm: Gain,
@@ -106,9 +108,7 @@ impl DecoderRanges {
             _ => Vec::new(),
         };
         let Taking { matrices, parts, .. } = taking;
-        let head_width = (model.width / model.heads) as usize;
-        let base = f64::from(decoder.rope_base.value());
-        let [cosines, sines] = rotary_tables(model.sequence as usize, head_width, base);
+        let [cosines, sines] = positions::tables(model, decoder.rope_base.value().into());
         (
             Self { tied: decoder.tied, embedding, layers, rows, last_norm, head, cosines, sines },
             matrices,
@@ -150,6 +150,15 @@ impl Taking<'_> {
         Gain { range: self.part(1).range(), part: self.parts.len() - 1 }
     }
 
+    /// The next vectors, joined.
+    fn bias(&mut self, count: usize) -> Gain {
+        let (own, rest) = self.tensors.split_at(count);
+        self.tensors = rest;
+        let range = own[0].offset..own[count - 1].range().end;
+        self.parts.push(GradientSlice { range: range.clone(), width: range.len() });
+        Gain { range, part: self.parts.len() - 1 }
+    }
+
     fn expert(&mut self, hidden: u32) -> Expert {
         Expert { hidden: hidden as usize, gate_up: self.weight(2), down: self.weight(1) }
     }
@@ -159,6 +168,7 @@ impl Taking<'_> {
         LayerRanges {
             attention_norm: self.gain(),
             joint: self.weight(3),
+            bias: model.has_biases().then(|| self.bias(3)),
             output: self.weight(1),
             feed_norm: self.gain(),
             feed: self.expert(mixture.map_or(model.hidden, |mixture| mixture.shared_hidden)),
@@ -174,14 +184,4 @@ impl Taking<'_> {
             balance: f64::from(mixture.balance.value()) * f64::from(mixture.columns),
         }
     }
-}
-
-/// Cosine and sine (ARITH-33) of `token · base^(−2i/head width)`, computed in f64.
-fn rotary_tables(tokens: usize, head_width: usize, base: f64) -> [Vec<f32>; 2] {
-    let half = head_width / 2;
-    let log = function::ln(base);
-    let frequencies: Vec<f64> =
-        (0..half).map(|i| function::exp(-((2 * i) as f64) / head_width as f64 * log)).collect();
-    let angles = (0..tokens).flat_map(|token| frequencies.iter().map(move |f| token as f64 * f));
-    angles.map(function::sine_cosine).map(|(sine, cosine)| (cosine as f32, sine as f32)).unzip().into()
 }

@@ -135,7 +135,7 @@ impl DecoderTape {
         size(&mut self.logits, plan.vocabulary);
         self.layers.resize_with(layers, DecoderActivations::default);
         for (layer, ranges) in self.layers.iter_mut().zip(&decoder.layers) {
-            size(&mut layer.mixed, plan.width);
+            size(&mut layer.mixed, plan.heads.query_width());
             size(&mut layer.middle, plan.width);
             size(&mut layer.scales, 1);
             size(&mut layer.feed_scales, 1);
@@ -161,7 +161,7 @@ impl DecoderTape {
         let to = &mut self.gradients;
         size(&mut to.normed, plan.width);
         size(&mut to.joint, plan.heads.joint_width());
-        size(&mut to.mixed, plan.width);
+        size(&mut to.mixed, plan.heads.query_width());
         size(&mut to.gate_up, 2 * decoder.widest());
         size(&mut to.product, decoder.widest());
         if let Some(row) = decoder.rows.first() {

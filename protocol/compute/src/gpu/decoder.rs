@@ -182,7 +182,13 @@ impl Pass<'_> {
             (self.rows(), plan.width, self.layer(number), buffers.residual[number]);
         let gain = self.parameters(&at.attention_norm.range);
         self.queue.norm([rows, width], plan.epsilon, false, [input, gain, buffers.normed, layer.scales])?;
-        self.multiply(at.joint, buffers.normed, None, layer.attended.joint)?;
+        let joint = layer.attended.joint;
+        if let Some(bias) = &at.bias {
+            // ARITH-76: every chain starts from the bias.
+            let (across, bias) = (bias.range.len(), self.parameters(&bias.range));
+            self.queue.bias_rows([rows, across], across, None, bias, joint)?;
+        }
+        self.multiply(at.joint, buffers.normed, at.bias.as_ref().map(|_| joint), joint)?;
         self.rotate(layer.attended.joint, 1.0)?;
         self.attention().forward(layer.attended)?;
         // ARITH-41: the chain starts from the stream.
@@ -247,6 +253,10 @@ impl Pass<'_> {
         self.multiply_back(at.output, streams[0], to.mixed)?;
         self.attention().backward(layer.attended, to)?;
         self.rotate(to.joint, -1.0)?;
+        if let Some(bias) = &at.bias {
+            let sums = self.leaf.gradient.after(bias.range.start);
+            self.queue.add_rows([rows, bias.range.len()], self.first > 0, to.joint, sums)?;
+        }
         self.multiply_back(at.joint, to.joint, buffers.d_normed)?;
         let gain = self.parameters(&at.attention_norm.range);
         self.queue.norm([rows, width], plan.epsilon, true, [input, gain, buffers.normed, layer.scales])?;

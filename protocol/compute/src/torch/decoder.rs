@@ -59,7 +59,8 @@ impl<'a> TorchDecoder<'a> {
         let shape = &self.plan.heads;
         let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
         let normed = self.norm(stream, &layer.attention_norm);
-        let joint = self.weights.product(&normed, layer.joint.part, None);
+        let bias = layer.bias.as_ref().map(|bias| bias.part);
+        let joint = self.weights.product(&normed, layer.joint.part, bias);
         // Split, not cut out one by one: the way back then joins the parts, instead of adding up whole tensors of zeros.
         let parts = joint.split_with_sizes([queries + keys, keys], -1);
         let turned = self.rotate(&heads(&parts[0], shape.width));

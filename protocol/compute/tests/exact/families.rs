@@ -6,7 +6,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Method};
 use muster_core::state::{Arithmetic, State, Update};
 
-use crate::setting::{albert, leaf, manifest, mixture, model, models, windows};
+use crate::setting::{albert, leaf, manifest, mixture, model, models, variant, windows};
 
 /// Two rounds: states, sums, losses, and the held-out loss.
 fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec<(i64, Vec<i32>)>, u64) {
@@ -52,8 +52,8 @@ fn recomputing_packing_threads_and_paths_change_nothing() {
 #[test]
 fn products_shared_by_threads_change_nothing() {
     let experts = mixture(model([300, 256, 1, 4, 2, 700, 200], true), [3, 2, 512], 0.01);
-    for model in [model([300, 256, 1, 4, 2, 700, 200], true), albert([300, 256, 1, 4, 700, 200], 64), experts]
-    {
+    let decoder = || model([300, 256, 1, 4, 2, 700, 200], true);
+    for model in [decoder(), albert([300, 256, 1, 4, 700, 200], 64), experts, variant(decoder(), 96)] {
         let manifest = manifest(model);
         let windows = windows(&manifest.model, 1, 3);
         let mut one = Exact::new(1, None).unwrap();

@@ -1,4 +1,4 @@
-//! The leaf gradient of both families against central differences of the f64 reference.
+//! The leaf gradient of each family against central differences of the f64 reference.
 
 use std::cell::RefCell;
 
@@ -11,7 +11,7 @@ use muster_core::manifest::{Manifest, Model};
 use muster_core::state::{Arithmetic, State};
 
 use crate::reference::Reference;
-use crate::setting::{ROUND_SEED, albert, leaf, manifest, mixture, model, windows};
+use crate::setting::{ROUND_SEED, albert, leaf, manifest, mixture, model, variant, windows};
 
 /// Coefficients looked at in each tensor.
 const SAMPLES: usize = 24;
@@ -115,6 +115,16 @@ fn shared_key_heads_and_untied_head() {
 #[test]
 fn narrowest_heads() {
     check(model([5, 6, 3, 3, 1, 7, 3], true));
+}
+
+#[test]
+fn wide_heads_with_biases_and_scaled_positions() {
+    check(variant(model([19, 16, 2, 4, 2, 24, 27], true), 6));
+}
+
+#[test]
+fn narrow_heads_that_do_not_divide_the_stream() {
+    check(variant(model([23, 25, 1, 6, 3, 20, 30], false), 2));
 }
 
 #[test]

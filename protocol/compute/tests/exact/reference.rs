@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Decoder, Family, Model};
+use muster_core::manifest::{Decoder, Family, Model, Scaling};
 
 /// Parameters in f64, found by name.
 pub struct Reference<'a> {
@@ -35,7 +35,7 @@ impl Reference<'_> {
     pub fn objective(&self, windows: &[Vec<u32>], masks: (Digest, Leaf)) -> [f64; 2] {
         self.choices.borrow_mut().clear();
         let loss = |(index, window): (usize, &Vec<u32>)| match &self.model.family {
-            Family::Decoder(_) | Family::Mixture(_) => self.window(window),
+            Family::Decoder(_) | Family::Mixture(_) | Family::Variant(_) => self.window(window),
             Family::Albert(albert) => [self.masked_window(albert, masks, (index as u32, window)), 0.0],
         };
         let losses: Vec<[f64; 2]> = windows.iter().enumerate().map(loss).collect();
@@ -51,8 +51,16 @@ impl Reference<'_> {
         for layer in 0..self.model.layers {
             let weight = |name: &str| self.tensor(&format!("model.layers.{layer}.{name}.weight"));
             let normed = self.norm(&x, &weight("input_layernorm")[0]);
-            let [q, k, v] =
-                ["q", "k", "v"].map(|name| linear(&normed, &weight(&format!("self_attn.{name}_proj"))));
+            let [q, k, v] = ["q", "k", "v"].map(|name| {
+                let name = format!("self_attn.{name}_proj");
+                let mut rows = linear(&normed, &weight(&name));
+                if self.model.has_biases() {
+                    let bias = self.tensor(&format!("model.layers.{layer}.{name}.bias"));
+                    let biases = vec![bias[0].clone(); rows.len()];
+                    add(&mut rows, &biases);
+                }
+                rows
+            });
             let mixed = self.attention(&q, &k, &v);
             add(&mut x, &linear(&mixed, &weight("self_attn.o_proj")));
             let normed = self.norm(&x, &weight("post_attention_layernorm")[0]);
@@ -93,14 +101,18 @@ impl Reference<'_> {
     fn rotated(&self, row: &[f64], position: usize) -> Vec<f64> {
         let half = row.len() / 2;
         let base = f64::from(self.decoder().rope_base.value());
-        let angle = |i: usize| position as f64 * base.powf(-((2 * i) as f64) / row.len() as f64);
+        let scaling = self.model.variant().and_then(|variant| variant.scaling.as_ref());
+        let angle = |i: usize| {
+            let frequency = base.powf(-((2 * i) as f64) / row.len() as f64);
+            position as f64 * scaling.map_or(frequency, |scaling| scaled(frequency, scaling))
+        };
         let low = (0..half).map(|i| row[i] * angle(i).cos() - row[i + half] * angle(i).sin());
         low.chain((0..half).map(|i| row[i + half] * angle(i).cos() + row[i] * angle(i).sin())).collect()
     }
 
     fn attention(&self, q: &Rows, k: &Rows, v: &Rows) -> Rows {
         let heads = self.model.heads as usize;
-        let width = self.model.width as usize / heads;
+        let width = self.model.head_width() as usize;
         let group = heads / self.decoder().key_value_heads as usize;
         let mut mixed = vec![Vec::new(); q.len()];
         for head in 0..heads {
@@ -144,4 +156,13 @@ fn linear(x: &Rows, weights: &Rows) -> Rows {
 
 fn add(x: &mut Rows, y: &Rows) {
     x.iter_mut().zip(y).for_each(|(x, y)| x.iter_mut().zip(y).for_each(|(x, y)| *x += y));
+}
+
+/// ARITH-75
+fn scaled(frequency: f64, scaling: &Scaling) -> f64 {
+    let [factor, low, high] = [scaling.factor, scaling.low, scaling.high].map(|real| f64::from(real.value()));
+    let turns = frequency * f64::from(scaling.original) / std::f64::consts::TAU;
+    // Between slow and fast, the two are mixed by how far it is.
+    let fast = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+    (1.0 - fast) * frequency / factor + fast * frequency
 }

@@ -1,4 +1,4 @@
-//! What is trained: a transformer of one of three families.
+//! What is trained: a transformer of one of four families.
 
 use crate::codec::Real;
 use crate::wire;
@@ -12,7 +12,7 @@ wire! {
         pub width: u32,
         /// Layers.
         pub layers: u32,
-        /// Query heads; divides `width`.
+        /// Query heads; divides `width`, but in a variant.
         pub heads: u32,
         /// Width inside the feed-forward; of a mixture, inside each expert of a row.
         pub hidden: u32,
@@ -36,6 +36,8 @@ wire! {
         Albert(Albert),
         /// Predicts the next token; tokens choose among experts.
         Mixture(Mixture),
+        /// Predicts the next token, with another attention than [`Decoder`]'s.
+        Variant(Variant),
     }
 }
 
@@ -48,6 +50,35 @@ wire! {
         pub tied: bool,
         /// Base of the rotary frequencies.
         pub rope_base: Real,
+    }
+}
+
+wire! {
+    /// A decoder whose attention differs from the plain one's in one thing at least, as those of Llama 3.1 and later, of Mistral
+    /// Nemo and of Qwen2.
+    pub struct Variant {
+        /// What it has like the plain one.
+        pub decoder: Decoder,
+        /// Width of a head: all heads together need not be as wide as the stream.
+        pub head_width: u32,
+        /// Whether queries, keys and values have biases.
+        pub biased: bool,
+        /// How the frequencies of positions are scaled.
+        pub scaling: Option<Scaling>,
+    }
+}
+
+wire! {
+    /// Rotary frequencies that serve longer windows than those that they were trained with, as in Llama 3.1 (ARITH-75).
+    pub struct Scaling {
+        /// What the frequencies of slow turns are divided by.
+        pub factor: Real,
+        /// A frequency is slow if it turns fewer times than this within `original` tokens.
+        pub low: Real,
+        /// It keeps its value if it turns more often than this.
+        pub high: Real,
+        /// Tokens of the windows that came before.
+        pub original: u32,
     }
 }
 
@@ -101,15 +132,31 @@ impl Model {
         match &self.family {
             Family::Decoder(decoder) => Some(decoder),
             Family::Mixture(mixture) => Some(&mixture.decoder),
+            Family::Variant(variant) => Some(&variant.decoder),
             Family::Albert(_) => None,
         }
+    }
+
+    /// What a variant has.
+    pub fn variant(&self) -> Option<&Variant> {
+        if let Family::Variant(variant) = &self.family { Some(variant) } else { None }
+    }
+
+    /// Width of a head; 0 where a model that is not checked has no heads.
+    pub fn head_width(&self) -> u32 {
+        self.variant().map_or_else(|| self.width.checked_div(self.heads).unwrap_or(0), |own| own.head_width)
+    }
+
+    /// Whether queries, keys and values have biases; those of an ALBERT are its own.
+    pub fn has_biases(&self) -> bool {
+        self.variant().is_some_and(|variant| variant.biased)
     }
 
     /// Rows of a run of this model, once its state has all of them; 1 where there are no experts.
     pub fn rows(&self) -> u16 {
         match &self.family {
             Family::Mixture(mixture) => mixture.rows,
-            Family::Decoder(_) | Family::Albert(_) => 1,
+            Family::Decoder(_) | Family::Variant(_) | Family::Albert(_) => 1,
         }
     }
 
@@ -134,7 +181,9 @@ impl Model {
     pub fn parameters(&self) -> u64 {
         let [vocabulary, width, hidden] = [self.vocabulary, self.width, self.hidden].map(u64::from);
         match &self.family {
-            Family::Decoder(decoder) => self.around(decoder) + u64::from(self.layers) * 3 * width * hidden,
+            Family::Decoder(decoder) | Family::Variant(Variant { decoder, .. }) => {
+                self.around(decoder).saturating_add(u64::from(self.layers) * 3 * width * hidden)
+            }
             Family::Mixture(mixture) => {
                 let trunk = 3 * width * u64::from(mixture.shared_hidden) + width;
                 self.around(&mixture.decoder) + u64::from(self.layers) * trunk + self.row_parameters()
@@ -168,10 +217,15 @@ impl Model {
     fn around(&self, decoder: &Decoder) -> u64 {
         let [vocabulary, width] = [self.vocabulary, self.width].map(u64::from);
         // The model need not be checked yet: this is what checks its size.
-        let key_value = width / u64::from(self.heads.max(1)) * u64::from(decoder.key_value_heads);
-        let layer = 2 * width + 2 * width * width + 2 * width * key_value;
+        let [query, key_value] = [self.heads, decoder.key_value_heads]
+            .map(|heads| u64::from(self.head_width()).saturating_mul(heads.into()));
+        let joint = query.saturating_add(key_value.saturating_mul(2));
+        let matrices = width.saturating_mul(joint.saturating_add(query));
+        let biases = if self.has_biases() { joint } else { 0 };
+        let layer = matrices.saturating_add(2 * width).saturating_add(biases);
         let embeddings = if decoder.tied { 1 } else { 2 };
-        vocabulary * width * embeddings + u64::from(self.layers) * layer + width
+        let layers = u64::from(self.layers).saturating_mul(layer);
+        (vocabulary * width * embeddings + width).saturating_add(layers)
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Rollback,
-    Router, Start, Tokeniser, Tolerance, VERSION,
+    Router, Scaling, Start, Tokeniser, Tolerance, VERSION, Variant,
 };
 use crate::codec::Real;
 use crate::error::Misuse;
@@ -289,7 +289,8 @@ impl Model {
     /// [`Misuse`] naming field, rule and value.
     pub fn check(&self) -> Result<(), Misuse> {
         // MANIFEST-3: vocabulary and hidden are 2 to 2^20, width and heads 1 to 2^20, layers 1 to 256, sequence 1 to
-        // 2^16; norm_epsilon is above 0, initial_scale above 0 and at most 16; heads divides width; d is 2^33 at most.
+        // 2^16; norm_epsilon is above 0, initial_scale above 0 and at most 16; heads divides width, but in a variant; d is 2^33
+        // at most.
         within("model.vocabulary", self.vocabulary, 2..=1 << 20)?;
         within("model.width", self.width, 1..=1 << 20)?;
         within("model.layers", self.layers, 1..=256)?;
@@ -300,11 +301,14 @@ impl Model {
         let scale = self.initial_scale.value();
         let rule = "must be above 0 and at most 16";
         require(scale > 0.0 && scale <= 16.0, "model.initial_scale", rule, scale)?;
-        divides("model.heads", self.heads, "model.width", self.width)?;
+        if self.variant().is_none() {
+            divides("model.heads", self.heads, "model.width", self.width)?;
+        }
         match &self.family {
             Family::Decoder(decoder) => decoder.check(self)?,
             Family::Albert(albert) => albert.check(self)?,
             Family::Mixture(mixture) => mixture.check(self)?,
+            Family::Variant(variant) => variant.check(self)?,
         }
         // Of all rows: whoever keeps them keeps so many.
         let count = self.all_parameters();
@@ -317,14 +321,47 @@ impl Model {
 impl Decoder {
     /// MANIFEST-4: `key_value_heads` divides `heads`; width / heads is even; `rope_base` is 1 at least.
     fn check(&self, model: &Model) -> Result<(), Misuse> {
+        self.check_heads(model)?;
+        let head = model.width / model.heads;
+        let rule = format!("must leave an even head width for rotary positions, not {head}");
+        require(head.is_multiple_of(2), "model.heads", &rule, model.heads)
+    }
+
+    /// What holds for heads of any width.
+    fn check_heads(&self, model: &Model) -> Result<(), Misuse> {
         let (own, rule) = (self.key_value_heads, format!("must be 1 to model.heads, {}", model.heads));
         require((1..=model.heads).contains(&own), "model.key_value_heads", &rule, own)?;
         divides("model.key_value_heads", self.key_value_heads, "model.heads", model.heads)?;
-        let head = model.width / model.heads;
-        let rule = format!("must leave an even head width for rotary positions, not {head}");
-        require(head.is_multiple_of(2), "model.heads", &rule, model.heads)?;
         let base = self.rope_base.value();
         require(base >= 1.0, "model.rope_base", "must be at least 1", base)
+    }
+}
+
+impl Variant {
+    /// MANIFEST-18: `head_width` is even, 2 to 2^16, and `heads` of it 2^20 at most; `factor` is above 1, `low` above 0 and below
+    /// `high`, `original` 1 at least. One thing at least is other than in a plain decoder.
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        let Self { decoder, head_width, biased, scaling } = self;
+        decoder.check_heads(model)?;
+        within("model.head_width", *head_width, 2..=1 << 16)?;
+        let rule = "must be even: positions turn pairs";
+        require(head_width.is_multiple_of(2), "model.head_width", rule, head_width)?;
+        let rule = format!("must give model.heads, {}, a width of 2^20 at most together", model.heads);
+        require(head_width.saturating_mul(model.heads) <= 1 << 20, "model.head_width", &rule, head_width)?;
+        if let Some(Scaling { factor, low, high, original }) = scaling {
+            let factor = factor.value();
+            require(factor > 1.0, "model.rope_factor", "must be above 1 where positions are scaled", factor)?;
+            positive("model.rope_low", *low)?;
+            let (low, high) = (low.value(), high.value());
+            let rule = format!("must be above model.rope_low, {low}");
+            require(low < high, "model.rope_high", &rule, high)?;
+            require(*original >= 1, "model.rope_original", "must be at least 1", original)?;
+        }
+        // A plain decoder under a second name would be a second run of the same settings.
+        let own = u64::from(*head_width) * u64::from(model.heads) != u64::from(model.width);
+        let rule =
+            "must not be what width and heads give, where nothing else is other than in a plain decoder";
+        require(own || *biased || scaling.is_some(), "model.head_width", rule, head_width)
     }
 }
 

@@ -43,6 +43,8 @@ fn quoted(bytes: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy)]
 pub(super) struct Entries<'a> {
     pub(super) path: &'a Path,
+    /// The entry that they are within, if any.
+    pub(super) of: Option<&'static str>,
     pub(super) entries: &'a Map<String, Value>,
 }
 
@@ -57,8 +59,24 @@ impl<'a> Entries<'a> {
         self.entries.contains_key(name)
     }
 
+    /// The entries within one, if it is there.
+    pub(super) fn within(&self, name: &'static str) -> Outcome<Option<Self>> {
+        let Some(value) = self.entry(name) else { return Ok(None) };
+        let entries = value.as_object();
+        let entries = entries
+            .ok_or_else(|| self.wrong(name, &format!("is {value}, where entries of its own are needed")))?;
+        Ok(Some(Self { of: Some(name), entries, ..*self }))
+    }
+
     pub(super) fn wrong(&self, name: &str, what: &str) -> Failure {
-        Failure::environment(format!("{}: {name} {what}", self.path.display()))
+        let of = self.of.map_or_else(String::new, |of| format!("{of}."));
+        Failure::environment(format!("{}: {of}{name} {what}", self.path.display()))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Outcome<Option<&'a str>> {
+        let Some(value) = self.entry(name) else { return Ok(None) };
+        let text = value.as_str();
+        text.map(Some).ok_or_else(|| self.wrong(name, &format!("is {value}, where a word is needed")))
     }
 
     pub(super) fn optional(&self, name: &str) -> Outcome<Option<u32>> {
@@ -74,6 +92,13 @@ impl<'a> Entries<'a> {
     pub(super) fn real(&self, name: &str, default: f64) -> Outcome<f64> {
         let Some(value) = self.entry(name) else { return Ok(default) };
         value.as_f64().ok_or_else(|| self.wrong(name, &format!("is {value}, where a number is needed")))
+    }
+
+    pub(super) fn needed(&self, name: &str) -> Outcome<f64> {
+        if self.entry(name).is_none() {
+            return Err(self.wrong(name, "is missing"));
+        }
+        self.real(name, f64::NAN)
     }
 
     pub(super) fn flag(&self, name: &str, default: bool) -> Outcome<bool> {

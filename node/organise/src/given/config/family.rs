@@ -1,10 +1,11 @@
 //! The kinds of models that a run can train, by their `model_type`.
 
 use muster_replica::exit::Outcome;
-use serde_json::{Map, Value};
-use toml::Table;
+use serde_json::Value;
+use toml::{Table, Value as Plain};
 
 use super::entries::Entries;
+use super::rotary::rotary;
 use crate::given::known::Known;
 
 /// What a config says of a kind of model.
@@ -45,9 +46,12 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
     match config.entry("model_type").and_then(Value::as_str) {
         Some("llama") => llama(config, fixed)?,
         Some("mistral") => {
-            let sliding = if config.says("sliding_window") { None } else { Some(SLIDING) };
-            found.slide(config.optional("sliding_window")?.or(sliding));
-            mistral(config, &mut found.fixed)?;
+            mistral(config, fixed)?;
+            found.slide(sliding(config)?);
+        }
+        Some("qwen2") => {
+            qwen2(config, fixed)?;
+            found.slide(if config.flag("use_sliding_window", false)? { sliding(config)? } else { None });
         }
         Some("qwen2_moe") => {
             mixture(config, fixed)?;
@@ -59,7 +63,7 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
             found.context = found.context.map(|context| Context { whole: true, ..context });
         }
         other => {
-            let trained = "a run trains \"llama\", \"mistral\", \"qwen2_moe\" or \"albert\"";
+            let trained = "a run trains \"llama\", \"mistral\", \"qwen2\", \"qwen2_moe\" or \"albert\"";
             return Err(config.wrong("model_type", &format!("is {}, {trained}", other.unwrap_or("none"))));
         }
     }
@@ -67,6 +71,12 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
         found.fixed.insert((*setting).into(), config.number(entry)?.into());
     }
     Ok(found)
+}
+
+/// Tokens of a sliding window, if there is one.
+fn sliding(config: &Entries<'_>) -> Outcome<Option<u32>> {
+    let missing = (!config.says("sliding_window")).then_some(SLIDING);
+    Ok(config.optional("sliding_window")?.or(missing))
 }
 
 fn context(config: &Entries<'_>) -> Outcome<Option<Context>> {
@@ -88,19 +98,30 @@ impl Found {
 fn llama(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
     config.must("attention_bias", false.into())?;
     config.must("mlp_bias", false.into())?;
-    full_attention(config)?;
-    dense(config, config.number("num_attention_heads")?, fixed)
+    attention(config, &["full_attention"])?;
+    dense(config, None, fixed)
 }
 
 /// A Llama, but for the defaults and the sliding window.
 fn mistral(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
-    let heads = config.number("num_attention_heads")?;
-    let shared = if config.says("num_key_value_heads") { heads } else { 8 };
-    dense(config, shared, fixed)
+    attention(config, &["full_attention", "sliding_attention"])?;
+    dense(config, Some(8), fixed)
 }
 
-/// A decoder whose feed-forward every token passes.
-fn dense(config: &Entries<'_>, shared: u32, fixed: &mut Table) -> Outcome<()> {
+/// A Llama with biases of queries, keys and values.
+fn qwen2(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
+    let sliding = config.flag("use_sliding_window", false)?;
+    attention(config, &["full_attention", "sliding_attention"][..if sliding { 2 } else { 1 }])?;
+    dense(config, Some(32), fixed)?;
+    fixed.insert("attention_bias".into(), true.into());
+    Ok(())
+}
+
+/// A decoder whose feed-forward every token passes; `shared` key and value heads where the config has no such entry, and as
+/// many as queries where that is null.
+fn dense(config: &Entries<'_>, shared: Option<u32>, fixed: &mut Table) -> Outcome<()> {
+    let shared = shared.filter(|_| !config.says("num_key_value_heads"));
+    let shared = shared.map_or_else(|| config.number("num_attention_heads"), Ok)?;
     fixed.insert("family".into(), "decoder".into());
     fixed.insert("hidden".into(), config.number("intermediate_size")?.into());
     decoder(config, shared, fixed)
@@ -111,13 +132,20 @@ fn mixture(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
     config.must("decoder_sparse_step", 1.into())?;
     config.must("mlp_only_layers", Value::Array(Vec::new()))?;
     config.must("use_sliding_window", false.into())?;
-    full_attention(config)?;
+    attention(config, &["full_attention"])?;
     if !config.flag("norm_topk_prob", false)? {
         return Err(config.wrong("norm_topk_prob", "is false or missing, a run's mixtures have true"));
     }
     fixed.insert("family".into(), "mixture".into());
     fixed.insert("hidden".into(), config.number("moe_intermediate_size")?.into());
-    decoder(config, 16, fixed)
+    decoder(config, 16, fixed)?;
+    let plain = [("head_width", "head_dim", 0.into()), ("rope_factor", "rope_scaling", Plain::Float(1.0))];
+    match plain.into_iter().find(|(setting, _, plain)| fixed.get(*setting) != Some(plain)) {
+        Some((_, entry, _)) => {
+            Err(config.wrong(entry, "is what only decoders without experts may have in a run"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The experts of a mixture. What balances them is not of the model, but of its training.
@@ -134,11 +162,12 @@ fn row(config: &Entries<'_>) -> Outcome<Known> {
     Ok(experts)
 }
 
-/// Refuses layers with another attention than that to all tokens before.
-fn full_attention(config: &Entries<'_>) -> Outcome<()> {
+/// Refuses layers with other kinds of attention.
+fn attention(config: &Entries<'_>, kinds: &[&str]) -> Outcome<()> {
     let layers = config.entry("layer_types").and_then(Value::as_array);
-    if layers.is_some_and(|layers| layers.iter().any(|layer| layer != "full_attention")) {
-        return Err(config.wrong("layer_types", "names others than full_attention, a run has no others"));
+    if layers.is_some_and(|layers| layers.iter().any(|layer| kinds.iter().all(|kind| layer != kind))) {
+        let what = format!("names others than {}, a run has no others", kinds.join(" and "));
+        return Err(config.wrong("layer_types", &what));
     }
     Ok(())
 }
@@ -147,38 +176,15 @@ fn full_attention(config: &Entries<'_>) -> Outcome<()> {
 fn decoder(config: &Entries<'_>, shared: u32, fixed: &mut Table) -> Outcome<()> {
     config.must("hidden_act", "silu".into())?;
     let (width, heads) = (config.number("hidden_size")?, config.number("num_attention_heads")?);
-    if let Some(head) = config.optional("head_dim")?
-        && u64::from(head) * u64::from(heads) != u64::from(width)
-    {
-        let what = format!("is {head}, a run's heads are hidden_size / num_attention_heads wide");
-        return Err(config.wrong("head_dim", &what));
-    }
+    let head = config.optional("head_dim")?.filter(|head| head.checked_mul(heads) != Some(width));
+    fixed.insert("head_width".into(), head.unwrap_or(0).into());
+    fixed.insert("attention_bias".into(), false.into());
+    rotary(config, fixed)?;
     let key_value_heads = config.optional("num_key_value_heads")?.unwrap_or(shared);
     fixed.insert("key_value_heads".into(), key_value_heads.into());
     fixed.insert("tied".into(), config.flag("tie_word_embeddings", false)?.into());
-    fixed.insert("rope_base".into(), rotary_base(config)?.into());
     fixed.insert("norm_epsilon".into(), config.real("rms_norm_eps", 1e-6)?.into());
     Ok(())
-}
-
-/// The base of rotary positions that are not scaled.
-fn rotary_base(config: &Entries<'_>) -> Outcome<f64> {
-    // Since version 5 the rotary settings are one entry.
-    let rotary = Value::Object(Map::new());
-    let rotary = config.entry("rope_parameters").unwrap_or(&rotary);
-    for (entry, scaling) in
-        [("rope_parameters", Some(rotary)), ("rope_scaling", config.entry("rope_scaling"))]
-    {
-        let kind = scaling.and_then(|scaling| scaling.get("rope_type").or_else(|| scaling.get("type")));
-        let plain = kind.is_none_or(|kind| kind == "default") && scaling.is_none_or(Value::is_object);
-        if !plain || (entry == "rope_scaling" && scaling.is_some() && kind.is_none()) {
-            return Err(config.wrong(entry, "scales the rotary positions, a run does not"));
-        }
-    }
-    match rotary.get("rope_theta").and_then(Value::as_f64) {
-        Some(base) => Ok(base),
-        None => config.real("rope_theta", 10_000.0),
-    }
 }
 
 fn albert(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {

@@ -110,3 +110,79 @@ fn a_long_context_is_no_window_unless_somebody_says_so() {
     assert_eq!(settings(albert, None, "").unwrap().model.sequence, 600);
     refused(albert, Some(64), "", "--sequence is 64, but ");
 }
+
+/// What a checkpoint's config says of positions.
+const LLAMA3: &str = r#""factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64"#;
+
+#[test]
+fn scaled_positions_are_taken_as_either_version_says_them() {
+    let llama = r#""model_type": "llama", "rope_theta": 500000.0"#;
+    let model = |entry: &str| settings(&format!("{llama}, {entry}"), None, "").unwrap().model;
+    for entry in [
+        format!(r#""rope_scaling": {{"rope_type": "llama3", {LLAMA3}}}"#),
+        format!(r#""rope_scaling": {{"type": "llama3", {LLAMA3}}}"#),
+        format!(r#""rope_parameters": {{"rope_type": "llama3", "rope_theta": 500000.0, {LLAMA3}}}"#),
+    ] {
+        let model = model(&entry);
+        let scaling =
+            (model.rope_base, model.rope_factor, model.rope_low, model.rope_high, model.rope_original);
+        assert_eq!(scaling, (5e5, 8.0, 1.0, 4.0, 64), "{entry}");
+    }
+    assert_eq!(model(r#""rope_scaling": {"rope_type": "default"}"#).rope_factor, 1.0);
+    for (scaling, words) in [
+        (LLAMA3.replace("8.0", "\"8\""), "rope_scaling.factor is \"8\", where a number is needed"),
+        (LLAMA3.replace("low_freq", "low"), "rope_scaling.low_freq_factor is missing"),
+        (LLAMA3.replace("64", "64.5"), "rope_scaling.original_max_position_embeddings is 64.5"),
+    ] {
+        refused(
+            &format!(r#"{llama}, "rope_scaling": {{"rope_type": "llama3", {scaling}}}"#),
+            None,
+            "",
+            words,
+        );
+    }
+    let partial = r#""partial_rotary_factor": 0.5"#;
+    refused(&format!("{llama}, {partial}"), None, "", "partial_rotary_factor is 0.5");
+    refused(
+        &format!(r#"{llama}, "rope_scaling": 8"#),
+        None,
+        "",
+        "rope_scaling is 8, where entries of its own",
+    );
+    // What a run cannot have is named by the setting, and where it comes from.
+    let text = "[model]\nrope_factor = 4.0\n";
+    let entry = format!(r#""rope_scaling": {{"rope_type": "llama3", {LLAMA3}}}"#);
+    refused(&format!("{llama}, {entry}"), None, text, "model.rope_factor is 4.0, but ");
+}
+
+#[test]
+fn a_qwen2_has_biases() {
+    let qwen2 = r#""model_type": "qwen2", "num_key_value_heads": 1, "max_position_embeddings": 300"#;
+    let model = |entries: &str| settings(&format!("{qwen2}{entries}"), None, "").unwrap().model;
+    let plain = model("");
+    assert!(plain.attention_bias && plain.head_width == 0 && plain.sequence == 300);
+    assert_eq!(model(r#", "use_sliding_window": true, "sliding_window": 40"#).sequence, 40);
+    // A window that is not used says nothing.
+    assert_eq!(model(r#", "use_sliding_window": false, "sliding_window": 40"#).sequence, 300);
+    let layers = r#""layer_types": ["sliding_attention"]"#;
+    model(&format!(r#", "use_sliding_window": true, "sliding_window": 40, {layers}"#));
+    refused(&format!("{qwen2}, {layers}"), None, "", "layer_types names others than full_attention");
+    assert_eq!(
+        settings(&qwen2.replace(r#""num_key_value_heads": 1,"#, ""), None, "").unwrap().model.key_value_heads,
+        32
+    );
+}
+
+#[test]
+fn heads_may_have_a_width_of_their_own() {
+    let width = |kind: &str, head: &str| {
+        settings(&format!(r#""model_type": "{kind}", "head_dim": {head}"#), None, "")
+            .unwrap()
+            .model
+            .head_width
+    };
+    assert_eq!((width("llama", "16"), width("mistral", "16"), width("qwen2", "2")), (16, 16, 2));
+    // What width and heads give, and null, are the plain ones.
+    assert_eq!((width("llama", "4"), width("mistral", "null")), (0, 0));
+}

@@ -78,7 +78,7 @@ struct Sizes {
 impl Sizes {
     fn of(plan: &NetworkPlan, ranges: &DecoderRanges) -> Self {
         let (tokens, width, joint) = (plan.tokens, plan.width, plan.heads.joint_width());
-        let scores = plan.heads.count * tokens * tokens;
+        let (scores, mixed) = (plan.heads.count * tokens * tokens, plan.heads.query_width());
         let hidden = ranges.layers.first().map_or(0, |layer| layer.feed.hidden);
         let (active, columns, own, gates) = ranges
             .rows
@@ -89,7 +89,7 @@ impl Sizes {
             rows(1),
             rows(joint),
             scores,
-            rows(width),
+            rows(mixed),
             rows(width),
             rows(1),
             rows(2 * hidden),
@@ -109,7 +109,7 @@ impl Sizes {
             rows(width),
             rows(width),
             rows(joint),
-            rows(width),
+            rows(mixed),
             rows(2 * hidden),
             scores,
         ];

@@ -3,7 +3,7 @@
 use muster_core::codec::Real;
 use muster_core::grid::fixed_loss;
 use muster_core::ids::{Digest, Leaf};
-use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Scaling, Variant};
 
 use super::{Other, with_device};
 use crate::gpu::driver::Driver;
@@ -51,9 +51,15 @@ fn mixture() -> Family {
     })
 }
 
-fn families() -> [Family; 3] {
+/// Heads that are wider together than the stream, with biases and scaled positions.
+fn variant() -> Family {
+    let scaling = Scaling { factor: real(8.0), low: real(1.0), high: real(4.0), original: 16 };
+    Family::Variant(Variant { decoder: decoder(), head_width: 6, biased: true, scaling: Some(scaling) })
+}
+
+fn families() -> [Family; 4] {
     let albert = Albert { embedding: 13, masked_ppm: 200_000, mask_token: 3 };
-    [Family::Decoder(decoder()), mixture(), Family::Albert(albert)]
+    [Family::Decoder(decoder()), mixture(), Family::Albert(albert), variant()]
 }
 
 fn windows(model: &Model, count: u32) -> Vec<Vec<u32>> {
@@ -77,7 +83,13 @@ fn any_memory_of_a_device_gives_the_processors_bits() {
 
 fn in_any_memory(mut driver: Box<dyn Driver>, model: &Model) -> Box<dyn Driver> {
     let (kernels, setting) = (Kernels::detect(), Setting { model, recompute: false });
-    let parameters = initial::draw(model, Digest([3; 32]), 1);
+    let mut parameters = initial::draw(model, Digest([3; 32]), 1);
+    // Biases begin at zero, and would not show.
+    parameters
+        .iter_mut()
+        .filter(|value| **value == 0.0)
+        .zip(1..)
+        .for_each(|(value, at)| *value = 0.001 * at as f32);
     let windows = windows(model, 5);
     let batch = Batch { windows: &windows, seed: Digest([4; 32]), leaf: Leaf(7) };
     let mut processor = leaf::Engine::new(kernels, 1);
