@@ -6,6 +6,7 @@
 //! The machine asks for a dial only for whoever may come or come back. Here dials are divided among those.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,21 +15,22 @@ use muster_core::ids::MemberId;
 use muster_core::limits;
 use muster_core::lock::lock;
 use muster_keeper::shares::{Places, Rank};
+use muster_net::capacity::Capacity;
 use muster_net::client::Client;
 use muster_net::endpoint::{Endpoint, Timeouts};
 use muster_net::purse::{Allowance, Purse};
 use muster_net::reach::Reach;
-use muster_net::source::source;
+use muster_net::shares::Shares;
+use muster_net::source::{Source, source};
 use muster_roles::steward::{Dial, Payer};
-use tokio::task::JoinSet;
 use tokio::time;
 
-/// How long a member has for the handshake at each of its addresses, and how long a request waits for its turn.
+/// How long a member has for the handshake at one of its addresses, and at all of them.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+const ALL: Duration = Duration::from_secs(10);
+/// How long a request waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
-/// Requests whose addresses are tried at once: of newcomers, and of members; one for each payer.
-const AT_ONCE: usize = 8;
-/// Dials to one source, whoever asks for them, and those of one payer.
+/// Dials to one source, of all who do not come from there themselves, and those of one payer.
 const SOURCE: Allowance = Allowance { burst: 64, each: Duration::from_secs(4) };
 const PAYER: Allowance = Allowance { burst: 16, each: Duration::from_secs(15) };
 /// Sources and payers that are remembered.
@@ -46,20 +48,29 @@ struct Purses {
 pub(super) struct DialBack {
     endpoint: Endpoint,
     home: Reach,
+    /// Where members come from.
+    shares: Arc<Shares>,
     newcomers: Arc<Places>,
     members: Arc<Places>,
     purses: Mutex<Purses>,
 }
 
 impl DialBack {
-    /// For a steward that members dial at these addresses.
-    pub(super) fn new(endpoint: &Endpoint, told: &[String]) -> Self {
+    /// For a steward that members dial at these addresses, and that takes so many connections for it.
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        told: &[String],
+        shares: Arc<Shares>,
+        capacity: &Capacity,
+    ) -> Self {
         let timeouts = Timeouts { handshake: HANDSHAKE, ..Timeouts::default() };
+        let newcomers = capacity.looks.div_ceil(4);
         Self {
             endpoint: endpoint.clone().with_timeouts(timeouts),
             home: home(told),
-            newcomers: Places::new(AT_ONCE, 0),
-            members: Places::new(AT_ONCE, 0),
+            shares,
+            newcomers: Places::new(newcomers, 0),
+            members: Places::new((capacity.looks - newcomers).max(1), 0),
             purses: Mutex::default(),
         }
     }
@@ -72,27 +83,24 @@ impl DialBack {
         let targets = dial.addresses.iter().map(|address| self.target(address));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
         // Before its turn: what waits is bounded, too.
-        if !self.pay(dial.payer, &targets, Instant::now()) {
-            return Err(BUSY.into());
-        }
+        let Some(rank) = self.pay(&dial, &targets, Instant::now()) else { return Err(BUSY.into()) };
         let (places, payer) = match dial.payer {
             Payer::Member(member) => (&self.members, member),
             Payer::Newcomers(key) => (&self.newcomers, key),
         };
-        let turn = time::timeout(TURN, places.take(Rank::Member, payer)).await;
+        let turn = time::timeout(TURN, places.take(rank, payer)).await;
         let Ok(Some(_turn)) = turn else { return Err(BUSY.into()) };
-        let mut dials = JoinSet::new();
-        for target in targets {
-            let endpoint = self.endpoint.clone();
-            dials.spawn(async move {
-                let dialled = Client::dial(&target.to_string(), &endpoint, Some(dial.author)).await;
-                dialled.map(drop).map_err(|error| format!("this steward cannot reach you at {error}"))
-            });
-        }
-        while let Some(dialled) = dials.join_next().await {
-            dialled.map_err(|_| BUSY.to_owned())??;
-        }
-        Ok(())
+        let unreachable = |what: &dyn Display| format!("this steward cannot reach you at {what}");
+        // One after the other: a place is one connection, whatever a statement names.
+        let dials = async {
+            for target in &targets {
+                let dialled = Client::dial(&target.to_string(), &self.endpoint, Some(dial.author)).await;
+                dialled.map_err(|error| unreachable(&error))?;
+            }
+            Ok(())
+        };
+        let late = |_| Err(unreachable(&format!("all of its addresses within {} s", ALL.as_secs())));
+        time::timeout(ALL, dials).await.unwrap_or_else(late)
     }
 
     fn target(&self, address: &str) -> Result<SocketAddr, String> {
@@ -106,20 +114,25 @@ impl DialBack {
         })
     }
 
-    /// Pays for a dial to each target, or for none.
-    fn pay(&self, payer: Payer, targets: &[SocketAddr], now: Instant) -> bool {
+    /// Pays for a dial to each target, or for none. Gives the rank of whoever asks, if it may: an address where nobody answers
+    /// takes a place for as long as it can, so that whoever was not dialled for lately goes first.
+    fn pay(&self, dial: &Dial, targets: &[SocketAddr], now: Instant) -> Option<Rank> {
         let mut purses = lock(&self.purses);
         // By who asks before by who is dialled: whoever asks too much uses up nothing of others.
-        let own = match payer {
+        let own = match dial.payer {
             Payer::Member(member) => remembered(&mut purses.members, member, PAYER, now),
             Payer::Newcomers(key) => remembered(&mut purses.newcomers, key, PAYER, now),
-        };
-        let may_ask = own.is_some_and(|own| targets.iter().all(|_| own.take(now)));
+        }?;
+        let rank = if own.is_full(now) { Rank::Round } else { Rank::Member };
+        let may_ask = targets.iter().all(|_| own.take(now));
         let mut may_dial = |target: &SocketAddr| {
-            let purse = remembered(&mut purses.sources, source(target.ip()), SOURCE, now);
-            purse.is_some_and(|purse| purse.take(now))
+            // Others could use up the dials to its source by naming it. It comes from there, so that nobody is called who
+            // has not called.
+            self.shares.comes_from(&dial.author, Source::of(target.ip()))
+                || remembered(&mut purses.sources, source(target.ip()), SOURCE, now)
+                    .is_some_and(|purse| purse.take(now))
         };
-        may_ask && targets.iter().all(&mut may_dial)
+        (may_ask && targets.iter().all(&mut may_dial)).then_some(rank)
     }
 }
 
@@ -159,6 +172,7 @@ mod tests {
     use muster_core::sign::Identity;
     use muster_net::listener::Listener;
     use muster_net::seats::ConnectionLimit;
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -168,8 +182,28 @@ mod tests {
         Arc::new(Identity::from_secret(&[secret; 32]))
     }
 
+    /// With descriptors for so many connections.
+    fn with_looks(told: &str, looks: usize) -> DialBack {
+        let shares = Shares::new(ConnectionLimit::default());
+        let capacity = Capacity { looks, ..Capacity::of(1 << 16) };
+        DialBack::new(&Endpoint::new(RUN, identity(1)), &[told.to_owned()], shares, &capacity)
+    }
+
     fn dial_back(told: &str) -> DialBack {
-        DialBack::new(&Endpoint::new(RUN, identity(1)), &[told.to_owned()])
+        with_looks(told, Capacity::of(1 << 16).looks)
+    }
+
+    /// Whether there is something left for a dial to each of these.
+    fn pays(steward: &DialBack, payer: Payer, targets: &[SocketAddr], now: Instant) -> bool {
+        let (Payer::Member(author) | Payer::Newcomers(author)) = payer;
+        let dial = Dial { author, addresses: Addresses::default(), payer };
+        steward.pay(&dial, targets, now).is_some()
+    }
+
+    /// Where somebody accepts, and then says nothing.
+    fn silence() -> (String, std::net::TcpListener) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        (listener.local_addr().unwrap().to_string(), listener)
     }
 
     fn dial(secret: u8, addresses: &[String]) -> Dial {
@@ -211,7 +245,7 @@ mod tests {
         }
         let why = steward.find(dial(2, &["localhost:1".into()])).await.unwrap_err();
         assert!(why.contains("not at names"), "{why}");
-        while steward.pay(newcomers(2), &[own.parse().unwrap()], Instant::now()) {}
+        while pays(&steward, newcomers(2), &[own.parse().unwrap()], Instant::now()) {}
         assert_eq!(steward.find(dial(2, &[own])).await, Err(BUSY.into()), "its dials are used up");
     }
 
@@ -233,7 +267,7 @@ mod tests {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let dials = |payer, target: &str| {
             let target = [at(target)];
-            (0..1000).filter(|_| steward.pay(payer, &target, now)).count()
+            (0..1000).filter(|_| pays(&steward, payer, &target, now)).count()
         };
         assert_eq!(dials(member(2), "127.0.0.1:1"), 16);
         assert_eq!(dials(newcomers(3), "127.0.0.1:1"), 16, "of all who come with one invitation");
@@ -247,28 +281,81 @@ mod tests {
         for key in 0..=REMEMBERED as u64 {
             let mut name = [1; 32];
             name[..8].copy_from_slice(&key.to_le_bytes());
-            steward.pay(Payer::Newcomers(MemberId(name)), &[at("9.9.9.9:1")], now);
+            pays(&steward, Payer::Newcomers(MemberId(name)), &[at("9.9.9.9:1")], now);
         }
         assert_eq!(dials(member(10), "7.7.7.7:1"), 16, "however many keys newcomers have");
     }
 
-    /// Addresses where somebody accepts, and then says nothing.
+    /// Each of these asks for the same address; they wait in this order.
+    fn hang(steward: &Arc<DialBack>, address: &str, payers: impl Iterator<Item = Payer>) -> JoinSet<()> {
+        let mut hanging = JoinSet::new();
+        for (name, payer) in (20..).zip(payers) {
+            let dial = Dial { payer, ..dial(name, &[address.to_owned()]) };
+            let steward = steward.clone();
+            hanging.spawn(async move { drop(steward.find(dial).await) });
+        }
+        hanging
+    }
+
     #[tokio::test]
     async fn chan_24_dials_that_hang_for_one_invitation_hold_up_no_other() {
-        let steward = Arc::new(dial_back("127.0.0.1:1"));
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let silent = silent.local_addr().map(|address| (address.to_string(), silent)).unwrap();
-        let mut hanging = JoinSet::new();
-        for name in 0..AT_ONCE as u8 {
-            // Whoever has an invitation has as many keys as it likes.
-            let dial = Dial { payer: newcomers(5), ..dial(20 + name, std::slice::from_ref(&silent.0)) };
-            let steward = steward.clone();
-            hanging.spawn(async move { steward.find(dial).await });
-        }
+        let (steward, (silent, _silent)) = (Arc::new(dial_back("127.0.0.1:1")), silence());
+        // Whoever has an invitation has as many keys as it likes.
+        let _hanging = hang(&steward, &silent, std::iter::repeat_n(newcomers(5), 40));
         tokio::task::yield_now().await;
         let (own, _own) = listens(2).await;
         let found = time::timeout(HANDSHAKE / 2, steward.find(dial(2, std::slice::from_ref(&own)))).await;
         assert_eq!(found, Ok(Ok(())));
+    }
+
+    #[tokio::test]
+    async fn chan_24_dials_that_hang_for_many_members_hold_up_no_other() {
+        let (steward, (silent, _silent)) = (Arc::new(dial_back("127.0.0.1:1")), silence());
+        let _hanging = hang(&steward, &silent, (20..60).map(member));
+        tokio::task::yield_now().await;
+        let (own, _own) = listens(2).await;
+        let back = Dial { payer: member(2), ..dial(2, &[own]) };
+        assert_eq!(time::timeout(HANDSHAKE / 2, steward.find(back)).await, Ok(Ok(())));
+    }
+
+    /// Where there are fewer places than members whose addresses hang, these wait for each other.
+    #[tokio::test]
+    async fn chan_24_whoever_was_not_dialled_for_lately_goes_first() {
+        let mut steward = with_looks("127.0.0.1:1", 2);
+        let patience = Timeouts { handshake: Duration::from_millis(500), ..Timeouts::default() };
+        steward.endpoint = steward.endpoint.with_timeouts(patience);
+        let (steward, (silent, _silent)) = (Arc::new(steward), silence());
+        // Each has been dialled for before, and asks again and again.
+        let hanging: Vec<Payer> = (20..28).map(member).collect();
+        let before = [silent.parse().unwrap()];
+        assert!(hanging.iter().all(|payer| pays(&steward, *payer, &before, Instant::now())));
+        let _hanging = hang(&steward, &silent, hanging.iter().cycle().take(24).copied());
+        tokio::task::yield_now().await;
+        let (own, _own) = listens(2).await;
+        let back = Dial { payer: member(2), ..dial(2, &[own]) };
+        assert_eq!(time::timeout(Duration::from_secs(2), steward.find(back)).await, Ok(Ok(())));
+    }
+
+    #[test]
+    fn chan_24_nobody_uses_up_the_dials_to_where_a_member_comes_from() {
+        let (steward, now) = (dial_back("127.0.0.1:1"), Instant::now());
+        let at = "9.9.9.9:1".parse::<SocketAddr>().unwrap();
+        steward.shares.expect(MemberId([2; 32]), Source::of(at.ip()));
+        let named = (20..40).map(|name| (0..16).filter(|_| pays(&steward, member(name), &[at], now)).count());
+        assert_eq!(named.sum::<usize>(), 64, "to one source, for all others");
+        assert_eq!((0..100).filter(|_| pays(&steward, member(2), &[at], now)).count(), 16);
+    }
+
+    #[tokio::test]
+    async fn chan_24_a_statement_takes_one_connection_at_a_time() {
+        let (steward, (silent, listener)) = (dial_back("127.0.0.1:1"), silence());
+        listener.set_nonblocking(true).unwrap();
+        let all = vec![silent; limits::ADDRESSES];
+        let back = Dial { payer: member(2), ..dial(2, &all) };
+        let tried = time::timeout(Duration::from_millis(500), steward.find(back)).await;
+        assert!(tried.is_err(), "it hangs");
+        let taken = std::iter::from_fn(|| listener.accept().ok()).count();
+        assert_eq!(taken, 1);
     }
 
     #[test]

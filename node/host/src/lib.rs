@@ -44,6 +44,7 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_keeper::intake::Intake;
 use muster_keeper::shares::Places;
+use muster_net::capacity::Capacity;
 use muster_net::clock::{REMEDY, implausible, now};
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
@@ -121,10 +122,16 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let dial_back = Arc::new(DialBack::new(&endpoint, &listening.addresses));
+    let dial_back =
+        DialBack::new(&endpoint, &listening.addresses, listening.shares.clone(), Capacity::of_process());
     let files = RunFiles { inbox, kept, report, origins };
-    let (mut driver, server) =
-        assemble(recovered, Peers::new(endpoint.clone()), dial_back, files, options.keep_aggregates)?;
+    let (mut driver, server) = assemble(
+        recovered,
+        Peers::new(endpoint.clone()),
+        Arc::new(dial_back),
+        files,
+        options.keep_aggregates,
+    )?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (stop, stopped) = watch::channel(());

@@ -18,6 +18,8 @@ const MOST: u64 = 1 << 20;
 pub const CHANNEL: usize = 2048;
 /// Connections that this process dials itself, and keeps, at most.
 const DIALLED: usize = 512;
+/// Connections with which it only looks whether somebody is there, at most.
+const LOOKS: usize = 128;
 /// Connections of the swarm, those that are about to open included, at most.
 const GOSSIP: usize = 288;
 /// Connections of browsers, at most.
@@ -37,6 +39,8 @@ pub struct Capacity {
     pub channel: usize,
     /// Connections that this process dials and keeps.
     pub dialled: usize,
+    /// Connections with which this process looks whether somebody is there.
+    pub looks: usize,
     /// Connections of the swarm.
     pub gossip: usize,
     /// Connections of browsers.
@@ -56,10 +60,11 @@ impl Capacity {
         let files = FILES.max(descriptors / 8);
         let rest = descriptors.saturating_sub(files);
         let part = |divisor, most: usize| usize::try_from(rest / divisor).unwrap_or(most).clamp(1, most);
-        let (dialled, gossip, web) = (part(6, DIALLED), part(6, GOSSIP), part(12, WEB));
-        let others = (dialled + gossip + web) as u64;
+        let (dialled, gossip) = (part(6, DIALLED), part(6, GOSSIP));
+        let (looks, web) = (part(12, LOOKS), part(12, WEB));
+        let others = (dialled + looks + gossip + web) as u64;
         let channel = usize::try_from(rest.saturating_sub(others)).unwrap_or(CHANNEL).clamp(4, CHANNEL);
-        Self { descriptors, channel, dialled, gossip, web }
+        Self { descriptors, channel, dialled, looks, gossip, web }
     }
 
     /// Says in the log what this process can carry, and what to do where that is less than the program could use.
@@ -73,8 +78,8 @@ impl Capacity {
 
     /// Whether every kind has as many as the program ever uses.
     pub fn is_full(&self) -> bool {
-        let Self { channel, dialled, gossip, web, .. } = *self;
-        (channel, dialled, gossip, web) == (CHANNEL, DIALLED, GOSSIP, WEB)
+        let Self { channel, dialled, looks, gossip, web, .. } = *self;
+        (channel, dialled, looks, gossip, web) == (CHANNEL, DIALLED, LOOKS, GOSSIP, WEB)
     }
 }
 
@@ -148,8 +153,8 @@ mod tests {
     fn chan_13_connections_never_take_all_descriptors() {
         for descriptors in [256, 300, 1024, 4096, 65_536, u64::MAX] {
             let capacity = Capacity::of(descriptors);
-            let Capacity { channel, dialled, gossip, web, .. } = capacity;
-            let taken = (channel + dialled + gossip + web) as u64;
+            let Capacity { channel, dialled, looks, gossip, web, .. } = capacity;
+            let taken = (channel + dialled + looks + gossip + web) as u64;
             assert!(taken + FILES <= capacity.descriptors, "{capacity:?}");
             assert!(channel >= 100, "{capacity:?}");
         }

@@ -99,6 +99,11 @@ impl Shares {
         lock(&self.origins).newest().collect()
     }
 
+    /// Whether this member has come from there, or is expected to.
+    pub fn comes_from(&self, member: &MemberId, source: Source) -> bool {
+        lock(&self.origins).has(member, source)
+    }
+
     /// Whether members came from there lately, so that it does not wait for what strangers elsewhere do.
     fn knows(&self, source: Source, now: Instant) -> bool {
         lock(&self.origins).knows(source, now)

@@ -51,6 +51,11 @@ impl Origins {
         self.by_source.get(&source).is_some_and(lately)
     }
 
+    /// Whether a source is among the newest of a member.
+    pub(super) fn has(&self, member: &MemberId, source: Source) -> bool {
+        self.by_member.get(member).is_some_and(|sources| sources.contains(&source))
+    }
+
     /// The newest source of each member.
     pub(super) fn newest(&self) -> impl Iterator<Item = (MemberId, Source)> + '_ {
         self.by_member.iter().filter_map(|(member, sources)| Some((*member, *sources.back()?)))
