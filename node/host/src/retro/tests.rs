@@ -11,7 +11,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::seats::ConnectionLimit;
 use muster_net::shares::Shares;
 use muster_organise::config::{Makers, Settings};
-use muster_replica::{CommittedContribution, HeldBlocks, Offers, Peers, Replica};
+use muster_replica::{CommittedContribution, Contact, HeldBlocks, Offers, Peers, Replica};
 use muster_store::dataset::{self, Dataset, SourceText};
 use muster_store::home::Home;
 use tokio::sync::Semaphore;
@@ -129,6 +129,41 @@ fn rollback_1_no_wait_for_others_begins_after_four_times_as_long_as_one_may_take
     assert!(waits.until <= Instant::now() + Duration::from_secs(240));
     let over = Waits { until: Instant::now(), ..waits };
     assert_eq!(over.left(), None);
+}
+
+/// Holders that accept and say nothing: friends of a convict would hold back rounds for as long as they like.
+#[tokio::test]
+async fn rollback_5_whoever_shows_nothing_is_waited_for_once_and_all_of_them_for_a_bounded_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let court = court(folder.path(), &format!("{TINY}{TOLERANT}")).0;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let asked = || std::iter::from_fn(|| silent.accept().ok()).count();
+    let wanted = |round, author| {
+        let name = CommittedContribution {
+            round: Round(round),
+            member: MemberId([author; 32]),
+            root: Digest::default(),
+        };
+        let addresses = vec![silent.local_addr().unwrap().to_string()];
+        let holders = vec![Contact { member: name.member, addresses }];
+        WantedContribution {
+            name,
+            parts: vec![HeldBlocks { part: Part(0), blocks: vec![Block(0)], holders }],
+        }
+    };
+    let waits = Waits::of(Duration::from_millis(300));
+    let begun = Instant::now();
+    assert_eq!(court.in_time(&wanted(0, 9), &waits).await, None);
+    assert!(begun.elapsed() < Duration::from_secs(3), "less than the network waits for a handshake");
+    assert_eq!(asked(), 1);
+    assert_eq!(court.in_time(&wanted(1, 9), &waits).await, None);
+    assert_eq!(asked(), 0, "nor is it waited for in another round");
+    assert_eq!(court.in_time(&wanted(0, 8), &waits).await, None);
+    assert_eq!(asked(), 1, "another member");
+    let over = Waits { until: Instant::now(), ..waits };
+    assert_eq!(court.in_time(&wanted(0, 7), &over).await, None);
+    assert_eq!(asked(), 0, "all of them have taken as long as they may");
 }
 
 #[test]
