@@ -44,11 +44,21 @@ fn a_steward_brings_its_members_and_they_end_and_go_on_together() {
             steward.log()
         );
     }
-    // Their directories are free again.
-    let mut steward = run.host_with(&with);
-    wait_for("the end of the run", || !run.events("close").is_empty());
+    // Their directories are free again. With the run they end by themselves, and the steward goes on.
+    let words = ["host", &run.at("run"), "--listen", "127.0.0.1:0", "--with-node", "--with-verifier"];
+    let mut steward = run.spawn("steward", programs!().muster, &words);
+    for member in ["node", "verifier"] {
+        steward.wait_for_log(&format!("the {member} on this machine has ended"));
+    }
+    steward.wait_for_log("records and state are served until");
+    steward.signal("TERM");
     assert_eq!(steward.wait(), 0, "{}", steward.log());
     run.check_end(&["run-node", "run-verifier"]);
+    // Once more it brings nobody: there is nothing to join.
+    let log = steward.log();
+    let mut steward = run.host_with(&with);
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    assert!(!steward.log()[log.len()..].contains("on this machine"), "{}", steward.log());
 
     // The counts are those of the records: the same for member, steward and verifier, whoever was started anew.
     let node = std::fs::read_to_string(run.path("run-node.log")).expect("a log");

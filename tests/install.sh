@@ -112,7 +112,7 @@ check_script "two nodes and a verifier finish a run, and it replays" <<'END'
 cd /root/try
 sed 's/^rounds = 150 /rounds = 6 /' tiny.toml >short.toml
 muster run new --config short.toml --data corpus --out run
-muster host run --listen 127.0.0.1:0 >host.log 2>&1 &
+muster host run --exit-when-done --listen 127.0.0.1:0 >host.log 2>&1 &
 host=$!
 for second in $(seq 60); do [ -s run/address ] && break; sleep 1; done
 muster invite run --role node --uses 2 >node.line

@@ -103,7 +103,8 @@ fn hosts_on_one_switch_train_without_a_default_route() {
     let start = |host: usize, as_name: &str, program: &str, arguments: &[&str]| -> Process {
         run.spawn_in(&name(host), as_name, program, arguments)
     };
-    let mut steward = start(1, "steward", muster, &["host", &run.at("run"), "--listen", "0.0.0.0:0"]);
+    let host = ["host", &run.at("run"), "--exit-when-done", "--listen", "0.0.0.0:0"];
+    let mut steward = start(1, "steward", muster, &host);
     wait_for("the steward to listen", || run.path("run/address").exists());
     let line = run.invite("verifier", 1);
     let home = run.at("verifier");

@@ -51,7 +51,7 @@ smaller() {
 }
 hosted() {
     smaller run >run.toml && muster run new --config run.toml --data corpus --out /var/lib/muster/run &&
-        mkdir -p /etc/muster && echo 'MUSTER_OPTIONS=--listen 127.0.0.1:7777' >/etc/muster/host-run.conf &&
+        mkdir -p /etc/muster && echo 'MUSTER_OPTIONS=--exit-when-done --listen 127.0.0.1:7777' >/etc/muster/host-run.conf &&
         systemctl enable --now muster@run && within 20 active muster@run && within 20 test -s /var/lib/muster/run/address
 }
 joined() {

@@ -113,6 +113,84 @@ fn every_role_shows_the_run_while_it_goes_on_and_its_folder_afterwards() {
 }
 
 #[test]
+fn a_run_that_is_over_is_served_until_somebody_stops_the_steward() {
+    let run = Run::new(programs!(), &Settings { rounds: 4, nodes: 2, verifiers: 0, ..Settings::default() });
+    let folder = run.at("run");
+    let words = ["host", &folder, "--listen", "127.0.0.1:0", "--web", "0"];
+    let host = || run.spawn("steward", programs!().muster, &words);
+    let mut steward = host();
+    wait_for("the steward to listen", || run.path("run/address").exists());
+    let nodes = run.invite("node", 3);
+    let here = [run.join("first", &nodes, &[]), run.join("second", &nodes, &[])];
+    let mut away = run.join("away", &nodes, &[]);
+    wait_for("three members", || run.events("admit").len() == 3);
+    away.kill();
+    for mut node in here {
+        assert_eq!(node.wait(), 0, "{}", node.log());
+    }
+    let served = |times: usize| {
+        wait_for("the end", || {
+            steward_log(&run).matches("records, state and pages are served until").count() == times
+        });
+    };
+    served(1);
+    let log = steward.log();
+    let next =
+        [format!("next: muster generate {folder} --chat"), format!("next: muster run export {folder} --out")];
+    let said = ["final state", "held-out loss ", "on the same text a bigram model has "].map(str::to_owned);
+    for words in said.iter().chain(&next) {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+    let address = page(&steward);
+    wait_for("its pages to show the end", || {
+        json(&address, "/api/run.json")
+            .is_some_and(|run| run["closed"] == true && run["held_out"]["4"].is_number())
+    });
+    // Who was away finds the end, who comes now all records and the last state; the folder is an archive.
+    let mut away = run.join("away", &nodes, &[]);
+    assert_eq!(away.wait(), 0, "{}", away.log());
+    let mut observer = run.observe("observer", &nodes);
+    assert_eq!(observer.wait(), 0, "{}", observer.log());
+    assert!(
+        observer.log().contains(&format!("closed with state {}", &run.root()[..16])),
+        "{}",
+        observer.log()
+    );
+    assert_eq!(run.replay().0, 0);
+    assert!(run.good(&["members", &folder]).contains("leaves counted"));
+    steward.signal("TERM");
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    // Started again it waits for nobody and invites nobody.
+    let mut steward = host();
+    served(2);
+    let again = steward.log().split_off(log.len());
+    assert!(again.contains("is over; it can be read at") && again.contains("held-out loss "), "{again}");
+    assert!(!again.contains("muster invite"), "{again}");
+    steward.interrupt();
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    assert!(!steward.log().contains("finishing the round"), "{}", steward.log());
+    // Unless it is to end with the run.
+    assert_eq!(run.host().wait(), 0);
+    chats(&folder);
+}
+
+/// `generate --chat` goes on from each line, until there are no more.
+fn chats(folder: &str) {
+    let generate = ["generate", folder, "--chat", "--tokens", "4", "--temperature", "0"];
+    let mut chat = Command::new(programs!().muster);
+    chat.args(generate).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut chat = chat.spawn().expect("a program");
+    chat.stdin.take().expect("a pipe").write_all(b"Once\n\nmore\n").expect("lines");
+    let output = chat.wait_with_output().expect("its end");
+    let answered = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success() && answered.lines().count() >= 3, "{answered:?}");
+}
+
+fn steward_log(run: &Run) -> String {
+    fs::read_to_string(run.path("steward.log")).unwrap_or_default()
+}
+
+#[test]
 fn a_page_that_cannot_be_served_is_said_at_once() {
     let run = Run::new(programs!(), &Settings::default());
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -134,7 +134,7 @@ class Run:
             command = [sys.executable, BENCH / "delay.py", str(self.delay / 2), *pairs]
             self.relay = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             self.relay.stdout.readline()
-        self.start("steward", "host", "run")
+        self.start("steward", "host", "run", "--exit-when-done")
         wait(lambda: (self.home / "run" / "address").exists(), "the steward to listen")
         self.invitation = self.good("invite", "run", "--role", "node", "--uses", str(MEMBERS))
         for member in range(MEMBERS):

@@ -326,7 +326,8 @@ class Run:
 
     def members(self):
         run = self.folder / "run"
-        self.start("steward", "muster", "host", run, "--listen", "127.0.0.1:0", *self.backend(self.profile != "exact"))
+        self.start("steward", "muster", "host", run, "--exit-when-done", "--listen", "127.0.0.1:0",
+                   *self.backend(self.profile != "exact"))
         begun = time.monotonic()
         while "invite with" not in self.log("steward"):
             self.check(begun)

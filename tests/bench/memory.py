@@ -108,7 +108,7 @@ def play(muster, verifier, size, nodes, rounds, more):
         (home / "text.txt").write_text("".join(f"{number} is followed by {number + 1}.\n" for number in range(20_000)))
         out(muster, "data", "pack", "--text", home / "text.txt", "--out", home / "corpus")
         made = out(muster, "run", "new", "--config", home / "run.toml", "--data", home / "corpus", "--out", home / "run")
-        members = [Member("steward", home, muster, "host", home / "run", "--listen", "127.0.0.1:0")]
+        members = [Member("steward", home, muster, "host", home / "run", "--exit-when-done", "--listen", "127.0.0.1:0")]
         begun = time.monotonic()
         try:
             while not (home / "run" / "address").exists():

@@ -434,7 +434,9 @@ impl Running {
         let routed: &[&str] = if case.rows > 1 { &["--rows", &rows] } else { &[] };
         good(&[&["data", "pack", "--text", &text, "--out", &corpus], routed].concat());
         good(&["run", "new", "--config", &at("run.toml"), "--data", &at("corpus"), "--out", &at("run")]);
-        let host = program(&["host", &at("run"), "--listen", "127.0.0.1:0"]).spawn().expect("a program");
+        let host = program(&["host", &at("run"), "--exit-when-done", "--listen", "127.0.0.1:0"])
+            .spawn()
+            .expect("a program");
         while !Path::new(&at("run/address")).exists() {
             std::thread::sleep(Duration::from_millis(20));
         }

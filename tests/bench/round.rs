@@ -59,7 +59,9 @@ fn measure(case: &Case) {
     };
     good(&["data", "pack", "--text", &at("text"), "--out", &at("corpus")]);
     good(&["run", "new", "--config", &at("run.toml"), "--data", &at("corpus"), "--out", &at("run")]);
-    let mut host = muster(&["host", &at("run"), "--listen", "127.0.0.1:0"]).spawn().expect("a program");
+    let mut host = muster(&["host", &at("run"), "--exit-when-done", "--listen", "127.0.0.1:0"])
+        .spawn()
+        .expect("a program");
     while !Path::new(&at("run/address")).exists() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -68,7 +68,7 @@ class Run:
         routed = ["--rows", str(rows)] if rows > 1 else []
         self.good("data", "pack", "--text", "text", "--out", "corpus", *routed)
         self.good("run", "new", "--config", "run.toml", "--data", "corpus", "--out", "run")
-        self.start("steward", "host", "run", "--listen", "127.0.0.1:0")
+        self.start("steward", "host", "run", "--exit-when-done", "--listen", "127.0.0.1:0")
         self.wait(lambda: (self.home / "run" / "address").exists(), "the steward to listen")
         invitation = self.good("invite", "run", "--role", "node", "--uses", str(NODES))
         for node in range(NODES):

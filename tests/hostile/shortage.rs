@@ -53,7 +53,16 @@ fn chan_13_a_steward_with_few_descriptors_says_so_and_serves_members_beside_a_fl
     assert!(Capacity::of_process().descriptors > 4000, "{}", Capacity::of_process());
     let run = run(Settings { rounds: 40, verifiers: 1, ..Settings::default() });
     let folder = run.at("run");
-    let host = [programs!().muster, "host", &folder, "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"];
+    let host = [
+        programs!().muster,
+        "host",
+        &folder,
+        "--exit-when-done",
+        "--listen",
+        "127.0.0.1:0",
+        "--web",
+        "127.0.0.1:0",
+    ];
     let words = [&["-c", DESCRIPTORS][..], &host].concat();
     let steward = run.spawn("steward", "sh", &words);
     wait_for("the steward to listen", || run.path("run/address").exists());

@@ -119,6 +119,7 @@ fn a_steward_with_few_descriptors_serves_its_members_and_does_not_end() {
             programs!().muster,
             "host",
             &folder,
+            "--exit-when-done",
             "--listen",
             "127.0.0.1:0",
             "--web",

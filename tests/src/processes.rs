@@ -253,7 +253,7 @@ impl Run {
     /// The same with more arguments.
     pub fn host_with(&self, more: &[&str]) -> Process {
         let folder = self.at("run");
-        let arguments = [&["host", &folder, "--listen", "127.0.0.1:0"], more].concat();
+        let arguments = [&["host", &folder, "--exit-when-done", "--listen", "127.0.0.1:0"], more].concat();
         let steward = self.spawn("steward", self.programs.muster, &arguments);
         wait_for("the steward to listen", || self.path("run/address").exists());
         steward
@@ -261,14 +261,15 @@ impl Run {
 
     /// The same without arguments: it listens on every address.
     pub fn host_everywhere(&self) -> Process {
-        let steward = self.spawn("steward", self.programs.muster, &["host", &self.at("run")]);
+        let steward =
+            self.spawn("steward", self.programs.muster, &["host", &self.at("run"), "--exit-when-done"]);
         wait_for("the steward to listen", || self.path("run/address").exists());
         steward
     }
 
     /// Starts a steward whose folder is cramped.
     pub fn host_cramped(&self, cramped: &Cramped) -> Process {
-        let arguments = ["host", &self.at("run"), "--listen", "127.0.0.1:0"];
+        let arguments = ["host", &self.at("run"), "--exit-when-done", "--listen", "127.0.0.1:0"];
         self.launch("steward", cramped.command(self.programs.muster), &arguments)
     }
 

@@ -75,7 +75,7 @@ impl Timed {
                 run.spawn_in(&host.namespace, name, program, &[arguments, &["--listen", &listen]].concat())
             }
         };
-        let mut steward = start(0, "steward", &["host", &run.at("run"), "--no-gossip"]);
+        let mut steward = start(0, "steward", &["host", &run.at("run"), "--exit-when-done", "--no-gossip"]);
         crate::processes::wait_for("the steward to listen", || run.path("run/address").exists());
         let (invitation, threads) = (run.invite("node", nodes as u32), threads.to_string());
         let names: Vec<String> = (0..nodes).map(|node| format!("node{node}")).collect();

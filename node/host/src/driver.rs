@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_core::codec::encode;
 use muster_core::error::Reject;
 use muster_core::ids::{Height, MemberId, Round};
-use muster_core::ledger::RoundView;
+use muster_core::ledger::{RoundView, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Record, Rewind};
 use muster_core::messages::round::PartResult;
@@ -28,7 +28,7 @@ use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::{
-    Dial, HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput,
+    Bulletin, Dial, HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput,
 };
 use muster_show::Shown;
 use muster_store::error::StoreError;
@@ -42,6 +42,7 @@ use super::board::Board;
 use super::clock::Clock;
 use super::court::{Court, Wants};
 use super::dial_back::DialBack;
+use super::held_out::{HeldOut, HeldOutLoss};
 use super::inbox::Inbox;
 use super::presence::Connections;
 use super::questions::Questions;
@@ -62,6 +63,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) enum Inbound {
     /// An input of the machine: news, or work that is done.
     Input(StewardInput),
+    /// The loss of a state on the held-out text.
+    Measured(HeldOutLoss),
     /// This machine cannot go on.
     Failed(Failure),
 }
@@ -95,6 +98,10 @@ pub(super) struct StewardDriver {
     pub(super) gossip: Option<Gossiping>,
     /// Shows the run to browsers, if anybody wants to see it.
     pub(super) shown: Option<Shown>,
+    /// Measures the loss on the held-out text.
+    pub(super) held_out: HeldOut,
+    /// Whether hosting ends with the run.
+    pub(super) exit_when_done: bool,
     /// Writes that failed beside the driver.
     pub(super) failures: mpsc::Receiver<StoreError>,
     pub(super) asks: Arc<Asks>,
@@ -131,6 +138,9 @@ impl StewardDriver {
         let mut first = None;
         // What is due from the beginning comes before anybody is answered: a run that is not open admits nobody.
         self.handle(StewardInput::Tick)?;
+        // An earlier process may have stopped before it was measured.
+        self.measure_held_out();
+        self.conclude();
         loop {
             if self.clock.turn(self.machine.poll_timeout()) {
                 self.machine.handle(self.now(), StewardInput::Resumed);
@@ -142,7 +152,8 @@ impl StewardDriver {
             self.clock.catch_up();
             // Also where nothing came: clocks run out on their own.
             self.handle(StewardInput::Tick)?;
-            if let Some(ending) = self.machine.ending(self.now(), self.presence.is_empty()) {
+            let ending = self.machine.ending(self.now(), self.presence.is_empty());
+            if let Some(ending) = ending.filter(|ending| self.may_end(*ending)) {
                 return Ok(ending);
             }
             self.report.gathering(self.machine.ledger());
@@ -154,6 +165,25 @@ impl StewardDriver {
                 () = self.presence.changed() => None,
                 () = tokio::time::sleep(pause) => None,
             };
+        }
+    }
+
+    /// Whether nobody wants more of the steward: a run that is over is served until somebody stops it, or at least measured.
+    fn may_end(&self, ending: HostingEnd) -> bool {
+        let is_done = self.exit_when_done && !self.held_out.is_under_way();
+        ending == HostingEnd::Stopped || self.machine.is_interrupted() || is_done
+    }
+
+    /// Has the newest state measured on the held-out text, if its round is one of those for that.
+    fn measure_held_out(&mut self) {
+        self.held_out.at(&self.court.replica, self.machine.ledger().next_round());
+    }
+
+    /// Says how the run ended, once it has and its last state is measured.
+    fn conclude(&mut self) {
+        if self.machine.ledger().stage() == Stage::Closed && !self.held_out.is_under_way() {
+            let served = if self.shown.is_some() { "records, state and pages" } else { "records and state" };
+            self.report.conclude(&self.court.manifest, (!self.exit_when_done).then_some(served));
         }
     }
 
@@ -186,6 +216,12 @@ impl StewardDriver {
     fn take(&mut self, message: Inbound) -> Outcome<()> {
         match message {
             Inbound::Input(input) => self.handle(input),
+            Inbound::Measured(measured) => {
+                self.held_out.done();
+                self.report.measured(measured);
+                self.conclude();
+                Ok(())
+            }
             Inbound::Failed(failure) => Err(failure),
         }
     }
@@ -266,7 +302,12 @@ impl StewardDriver {
             }
             StewardEffect::Archive => return self.archive(),
             StewardEffect::Tell(news) => {
-                self.report.tell(&news, self.machine.ledger(), self.machine.duties())
+                self.report.tell(&news, self.machine.ledger(), self.machine.duties());
+                match *news {
+                    Bulletin::Ended(..) => self.measure_held_out(),
+                    Bulletin::Closed(_) => self.conclude(),
+                    _ => {}
+                }
             }
             StewardEffect::Halt(why) => return Err(Failure::environment(why)),
         }

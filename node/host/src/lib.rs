@@ -15,6 +15,7 @@ mod dial_back;
 mod driver;
 mod exhibits;
 mod hearing;
+mod held_out;
 mod inbox;
 mod listen;
 mod options;
@@ -36,7 +37,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use muster_core::ids::{Round, RunId};
-use muster_core::ledger::Ledger;
+use muster_core::ledger::{Ledger, Stage};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::Ban;
@@ -70,6 +71,7 @@ use clock::Clock;
 use court::{Court, HOARD, SHOWING};
 use dial_back::DialBack;
 use driver::{Inbound, QUEUE, StewardDriver, StopHearings, WORK};
+use held_out::HeldOut;
 use inbox::Inbox;
 use listen::Listening;
 use origins::Origins;
@@ -77,6 +79,7 @@ use presence::Connections;
 use questions::Questions;
 use recover::{Recovered, recover};
 use report::Reporter;
+use sample::Sampler;
 use server::{MAKERS, Server};
 
 /// What the line begins with that says where a browser sees the run.
@@ -91,9 +94,12 @@ pub struct Ready {
     pub addresses: Vec<String>,
     /// Where a browser sees it, if it is shown.
     pub page: Option<String>,
+    /// Whether it is over: there is nothing to join.
+    pub is_over: bool,
 }
 
-/// Hosts a run until it is over, or until an interrupted round has ended or everybody has left it. `ready` is told once members can come.
+/// Hosts a run until an interrupted round has ended or everybody has left it, or the run is over. What is left of a run that is over
+/// is served until an interrupt, unless the options say otherwise. `ready` is told once members can come.
 ///
 /// # Errors
 /// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.
@@ -105,11 +111,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let mut report = Reporter::open(&options.folder, options.progress)?;
     report.started(recovered.ledger.next_round());
-    let care = warnings(&recovered.manifest)
-        .into_iter()
-        .chain(short_disk(&recovered.manifest, &options))
-        .chain(wrong_clock());
-    care.for_each(|warning| report.line(&format!("warning: {warning}")));
+    warn(&report, &recovered.manifest, &options);
     let listening = Listening::bind(&recovered.home, &options).await?;
     let origins = Origins::recall(&recovered.home, &recovered.ledger, listening.shares.clone());
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
@@ -120,18 +122,13 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     if let Some(gossip) = &gossip {
         gossip.announce(&recovered.identity, swarm::whereabouts(&listening.addresses));
     }
-    let run = recovered.manifest.run();
+    let (run, is_over) = (recovered.manifest.run(), recovered.ledger.stage() == Stage::Closed);
     let endpoint = Endpoint::new(run, recovered.identity.clone());
     let dial_back =
         DialBack::new(&endpoint, &listening.addresses, listening.shares.clone(), Capacity::of_process());
     let files = RunFiles { inbox, kept, report, origins };
-    let (mut driver, server) = assemble(
-        recovered,
-        Peers::new(endpoint.clone()),
-        Arc::new(dial_back),
-        files,
-        options.keep_aggregates,
-    )?;
+    let (mut driver, server) =
+        assemble(recovered, Peers::new(endpoint.clone()), Arc::new(dial_back), files, &options)?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (stop, stopped) = watch::channel(());
@@ -155,7 +152,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         std::future::pending::<()>().await;
     });
     let page = driver.shown.as_ref().and_then(|shown| shown.page()).map(str::to_owned);
-    ready(&Ready { run, addresses: listening.addresses.clone(), page });
+    ready(&Ready { run, addresses: listening.addresses.clone(), page, is_over });
     if let Some(shown) = driver.shown.as_mut().filter(|_| options.show.board) {
         shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
     }
@@ -163,6 +160,12 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     drop(stop);
     servers.shutdown().await;
     ending
+}
+
+/// Says what may go wrong with the run on this machine.
+fn warn(report: &Reporter, manifest: &Manifest, options: &HostOptions) {
+    let care = warnings(manifest).into_iter().chain(short_disk(manifest, options)).chain(wrong_clock());
+    care.for_each(|warning| report.line(&format!("warning: {warning}")));
 }
 
 /// What is wrong with the clock, by which members and invitations are judged, in words.
@@ -201,12 +204,11 @@ fn assemble(
     peers: Peers,
     dial_back: Arc<DialBack>,
     files: RunFiles,
-    keep_aggregates: bool,
+    options: &HostOptions,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
     let RunFiles { inbox, kept, report, origins } = files;
-    let board = board(&journal, &ledger)?;
     let layout = ledger.layout().clone();
     let results = Results::new(layout.clone()).with_disk(home.clone());
     let (failed, failures) = mpsc::channel(1);
@@ -221,7 +223,7 @@ fn assemble(
         layout,
         home,
         shelf: intake.shelf().clone(),
-        keep_aggregates,
+        keep_aggregates: options.keep_aggregates,
         peers,
         dataset,
         replica,
@@ -234,10 +236,11 @@ fn assemble(
         stopped,
     });
     let (sender, queue) = mpsc::channel(QUEUE);
-    let asks = Asks::new(&ledger);
     let driver = StewardDriver {
+        board: board(&journal, &ledger)?,
+        asks: Asks::new(&ledger),
+        held_out: held_out(&court, options, sender.clone())?,
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
-        board,
         journal,
         identity,
         court,
@@ -251,8 +254,8 @@ fn assemble(
         report,
         gossip: None,
         shown: None,
+        exit_when_done: options.exit_when_done,
         failures,
-        asks,
         queue,
         sender,
         tasks: Handle::current(),
@@ -263,6 +266,15 @@ fn assemble(
     };
     let server = Arc::new(server(&driver));
     Ok((driver, server))
+}
+
+/// What measures the loss on the held-out text, and has the model write where somebody looks; it tells the driver.
+fn held_out(court: &Court, options: &HostOptions, driver: mpsc::Sender<Inbound>) -> Outcome<HeldOut> {
+    let sampler = options.show.is_wanted().then(|| Sampler::of(court, &options.folder)).flatten();
+    HeldOut::start(&court.manifest, court.dataset.clone(), sampler, move |measured| {
+        // Nobody waits for it where the steward has stopped.
+        let _ = driver.blocking_send(Inbound::Measured(measured));
+    })
 }
 
 /// The server beside a driver.

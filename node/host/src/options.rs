@@ -19,6 +19,8 @@ pub struct HostOptions {
     pub per_address: usize,
     /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
     pub keep_aggregates: bool,
+    /// Whether hosting ends with the run; else what is left of it is served until somebody stops it.
+    pub exit_when_done: bool,
     /// Where to gossip; none for a run without.
     pub gossip: Option<Settings>,
     /// How to show the run.

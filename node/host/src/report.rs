@@ -12,6 +12,7 @@ use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Finding, Recomputation};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
@@ -28,6 +29,8 @@ use muster_view::event::{FoundWord, LOG, LogEvent, PartEvent, PastEvent, RoundEv
 use muster_view::story::DutyLine;
 use muster_view::words::{audits, counted};
 
+use super::held_out::{HeldOutLoss, MEASURED};
+
 /// Most aggregators named for a round in which nobody counted.
 const SHOWN: usize = 3;
 
@@ -43,6 +46,10 @@ pub(super) struct Reporter {
     passed: u64,
     guilty: u64,
     duties: BTreeMap<MemberId, Counts>,
+    /// The newest loss on the held-out text.
+    held_out: Option<HeldOutLoss>,
+    /// Whether the end was told.
+    concluded: bool,
 }
 
 impl Reporter {
@@ -67,6 +74,8 @@ impl Reporter {
             passed: 0,
             guilty: 0,
             duties: BTreeMap::new(),
+            held_out: None,
+            concluded: false,
         })
     }
 
@@ -182,7 +191,11 @@ impl Reporter {
         };
         let (nodes, verifiers) = (active(Role::Node), active(Role::Verifier));
         let text = format!(
-            "loss {loss:.3}, {:.0} tokens/s, {}, {}, {}",
+            "loss {loss:.3}{}, {:.0} tokens/s, {}, {}, {}",
+            self.held_out
+                .as_ref()
+                .and_then(|held_out| held_out.loss)
+                .map_or_else(String::new, |loss| format!(" (held out {loss:.3})")),
             tokens as f64 / seconds.max(1e-3),
             counted(nodes, "node"),
             counted(verifiers, "verifier"),
@@ -387,6 +400,44 @@ impl Reporter {
         }
         self.progress.line(&format!("the run is over; final state {root:#}"));
         self.event(&LogEvent::Close { root, duties: shown(&self.duties) });
+    }
+
+    /// A state was measured on the held-out text.
+    pub(super) fn measured(&mut self, measured: HeldOutLoss) {
+        if let Some(loss) = measured.loss {
+            self.event(&LogEvent::HeldOut { round: measured.round.0, loss });
+        }
+        if let Some(sample) = &measured.sample {
+            self.event(sample);
+        }
+        self.held_out = Some(measured);
+    }
+
+    /// The last lines of a run: how good its model is, and what to do with it;
+    /// `served` is what others may go on to read.
+    pub(super) fn conclude(&mut self, manifest: &Manifest, served: Option<&str>) {
+        if std::mem::replace(&mut self.concluded, true) {
+            return;
+        }
+        let measured = self.held_out.as_ref().filter(|measured| measured.round.0 == manifest.training.rounds);
+        if let Some(HeldOutLoss { loss: Some(loss), baselines, .. }) = measured {
+            let beside = baselines.map(|[unigram, bigram]| {
+                format!("; on the same text a bigram model has {bigram:.3}, a unigram model {unigram:.3}")
+            });
+            self.line(&format!("held-out loss {loss:.3} nats per token{}", beside.unwrap_or_default()));
+        } else if manifest.model.parameters() > MEASURED {
+            self.line(
+                "held-out loss not measured: the model is too large for the steward to do it beside its work",
+            );
+        }
+        let folder = self.folder.display();
+        if manifest.model.decoder().is_some() {
+            self.line(&format!("next: muster generate {folder} --chat"));
+        }
+        self.line(&format!("next: muster run export {folder} --out model/"));
+        if let Some(served) = served {
+            self.line(&format!("{served} are served until Ctrl-C"));
+        }
     }
 
     /// A line for people.

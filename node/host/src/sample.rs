@@ -1,14 +1,13 @@
 //! What the model writes, now and then, for those who watch a run.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::ids::Round;
-use muster_core::lock::lock;
 use muster_core::manifest::{Manifest, Tokeniser};
 use muster_organise::generate::{Sampling, Words, Writer, read_of};
-use muster_replica::Replica;
+use muster_replica::HeldOutState;
 use muster_view::event::LogEvent;
 
 use super::court::Court;
@@ -24,7 +23,6 @@ const WRITING: u64 = 20_000_000;
 
 /// Has the model write.
 pub(super) struct Sampler {
-    replica: Arc<Mutex<Replica>>,
     manifest: Arc<Manifest>,
     words: Words,
     prompt: String,
@@ -45,22 +43,18 @@ impl Sampler {
             Tokeniser::Bytes => held_out.chars().take(PROMPT).collect(),
             Tokeniser::File(_) => String::new(),
         };
-        Some(Self { replica: court.replica.clone(), manifest, words, prompt, due: 0 })
+        Some(Self { manifest, words, prompt, due: 0 })
     }
 
-    /// What the model writes now, if a sample is due.
-    pub(super) fn write(&mut self) -> Option<LogEvent> {
-        let (round, parameters) = {
-            let replica = lock(&self.replica);
-            // Not its moments: a step that comes meanwhile would have to copy them.
-            (replica.round(), replica.state().parameters.clone())
-        };
-        if round.0 < self.due {
+    /// What a model writes, if a sample is due: now and then, and at the end.
+    pub(super) fn write(&mut self, state: &HeldOutState) -> Option<LogEvent> {
+        let round = state.round;
+        if round.0 < self.due && round.0 != self.manifest.training.rounds {
             return None;
         }
         self.due = self.next(round);
         let mut exact = Exact::new(1, None).ok()?;
-        let mut reader = exact.reader(&self.manifest, &parameters);
+        let mut reader = exact.reader(&self.manifest, state.parameters());
         let mut after = |text: &[u32]| Ok(reader.after(read_of(&self.manifest, text)));
         let mut text = String::new();
         let mut show = |piece: &str| {

@@ -1,5 +1,6 @@
 //! A steward over loopback, talked to by real clients.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use muster_replica::archive::Archive;
 use muster_replica::exit::Exit;
 use muster_replica::{Contact, PeerError, Peers, Replica};
 use muster_show::ShowOptions;
+use muster_view::event::LogEvent;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -69,6 +71,7 @@ fn options(folder: &Path) -> HostOptions {
     HostOptions {
         per_address: CONNECTIONS,
         keep_aggregates: true,
+        exit_when_done: true,
         folder: folder.to_owned(),
         listen,
         advertise: vec![],
@@ -80,8 +83,12 @@ fn options(folder: &Path) -> HostOptions {
 }
 
 async fn start(folder: &Path) -> (JoinHandle<Outcome<HostingEnd>>, Ready) {
+    start_with(options(folder)).await
+}
+
+async fn start_with(options: HostOptions) -> (JoinHandle<Outcome<HostingEnd>>, Ready) {
     let (tell, told) = oneshot::channel();
-    let hosting = tokio::spawn(host(options(folder), move |ready: &Ready| {
+    let hosting = tokio::spawn(host(options, move |ready: &Ready| {
         let _ = tell.send(ready.clone());
     }));
     match told.await {
@@ -309,6 +316,47 @@ async fn two_volunteers_train_and_the_folder_replays() {
     let replica = Replica::genesis(archive.manifest.clone(), archive.dataset.clone(), 1, None).unwrap();
     let replayed = archive.replay(replica, &mut |_| ()).unwrap();
     assert!(log.contains(&format!("\"event\":\"close\",\"root\":\"{:#}\"", replayed.root)), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_measured_at_fixed_rounds_and_served_when_it_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
+    let serving = HostOptions { exit_when_done: false, ..options(&folder) };
+    let (hosting, ready) = start_with(serving.clone()).await;
+    assert!(!ready.is_over);
+    let line = ticket(&folder, 3, 3600);
+    let nodes = [1, 2].map(|number| tokio::spawn(join(volunteer(directory.path(), number, line.clone()))));
+    for node in nodes {
+        assert!(matches!(node.await.unwrap().unwrap(), End::Closed { .. }));
+    }
+    let measured = || -> BTreeMap<u32, f64> {
+        let log = fs::read_to_string(folder.join("log.jsonl")).unwrap();
+        let events = log.lines().filter_map(|line| LogEvent::parse(line.as_bytes()).ok());
+        let held_out =
+            |event| if let LogEvent::HeldOut { round, loss } = event { Some((round, loss)) } else { None };
+        events.filter_map(held_out).collect()
+    };
+    while !measured().contains_key(&4) {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let losses = measured();
+    assert!(losses.keys().eq([0, 1, 2, 3, 4].iter()), "without pages, too: {losses:?}");
+    // Nobody is connected any more, and a newcomer finds everything all the same.
+    let observer = Caller::new(9, line);
+    let over = |ledger: &Ledger| ledger.stage() == Stage::Closed;
+    let ledger = observer.ledger_when(&folder, over).await;
+    assert!(matches!(observer.ask(Request::StateOffer).await.unwrap(), Response::State(_)));
+    assert!(!hosting.is_finished());
+    kill(hosting, &folder).await;
+    let (hosting, ready) = start_with(serving).await;
+    assert!(ready.is_over);
+    assert_eq!(observer.ledger(&folder).await.head(), ledger.head());
+    assert_eq!(measured(), losses, "a restart loses no measurement and changes none");
+    kill(hosting, &folder).await;
+    // One that ends with the run says so at once.
+    let (hosting, _) = start(&folder).await;
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,7 +130,7 @@ impl Cast {
         let words = ["host".as_ref(), folder.as_os_str(), "--listen".as_ref(), LOOPBACK.as_ref()];
         let backend = rehearsal.backend.words();
         // All members have one address.
-        let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
+        let words = [&words[..], &["--exit-when-done", "--per-address", &most].map(OsStr::new)].concat();
         let web = rehearsal.web.as_deref().into_iter().flat_map(|address| ["--web", address].map(OsStr::new));
         let words: Vec<&OsStr> =
             words.into_iter().chain(web).chain(backend.iter().map(AsRef::as_ref)).collect();

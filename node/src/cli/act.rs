@@ -354,11 +354,22 @@ fn state_credit(arguments: CreditArguments) -> Outcome<Exit> {
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
     let HostArguments {
-        folder, listen, advertise, per_address, keep_aggregates, show, gossip, leaves, ..
+        folder,
+        listen,
+        advertise,
+        per_address,
+        keep_aggregates,
+        exit_when_done,
+        with_node,
+        with_verifier,
+        show,
+        gossip,
+        leaves,
     } = arguments;
-    let (nodes, verifier) = (arguments.with_node.unwrap_or(0), arguments.with_verifier);
-    let company = (nodes > 0 || verifier).then(|| Company::new(&folder, nodes, verifier, leaves.words()));
-    let company = company.transpose()?;
+    let nodes = with_node.unwrap_or(0);
+    let company = (nodes > 0 || with_verifier)
+        .then(|| Company::new(&folder, nodes, with_verifier, leaves.words()))
+        .transpose()?;
     let show = show.options()?;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
@@ -367,6 +378,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         advertise,
         per_address: per_address.into(),
         keep_aggregates,
+        exit_when_done,
         progress: std::io::stderr().is_terminal() && !show.board,
         show,
         gossip,
@@ -375,13 +387,17 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
     let ending = block_on(async {
         let mut members = None;
         let ending = host(options, |ready| {
-            let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
+            let addresses = ready.addresses.join(", ");
             // A run goes on whether or not somebody can read this.
             if let Some(page) = &ready.page {
                 let _ = say(&format!("{PAGE}{page}"));
             }
-            let _ = say(&hosting);
-            members = company.map(|company| company.start());
+            if ready.is_over {
+                let _ = say(&format!("run {:#} is over; it can be read at {addresses}", ready.run));
+            } else {
+                let _ = say(&format!("hosting run {:#} at {addresses}", ready.run));
+                members = company.map(|company| company.start());
+            }
         });
         let ending = ending.await;
         if let Some(members) = members {

@@ -53,7 +53,8 @@ pub(super) enum MusterCommand {
     /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
     #[command(after_help = "\
 Ctrl-C finishes the round, unless everybody has left it, and stops; so do SIGTERM and a terminal that closes. The same
-command continues where it stopped, on the same port.
+command continues where it stopped, on the same port. A run that is over is served on until then: its records, its
+state, its pages.
   muster host myrun/
   muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777
 The smallest run, of admission.start_nodes = 1 and start_verifiers = 1, takes one command:
@@ -376,6 +377,10 @@ pub(super) struct HostArguments {
     /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.
     #[arg(long)]
     pub(super) keep_aggregates: bool,
+    /// End with the run, once it was told to those who are connected. Without it, records, state and pages of a run that is over are
+    /// served until Ctrl-C.
+    #[arg(long)]
+    pub(super) exit_when_done: bool,
     /// Also start a node on this machine, or N of them, each a process of its own that ends with this one. Its directory lies
     /// beside the run's folder: myrun-node.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",

@@ -2,13 +2,12 @@
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use muster_compute::{Exact, Path};
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Round, Row, ShardId};
 use muster_core::layout::Layout;
-use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
@@ -22,8 +21,10 @@ use crate::memory;
 use crate::stopwatch::Stopwatch;
 use crate::witness::{Brought, Exhibited};
 
-/// Held-out windows that a loss is measured on, at most.
-pub const HELD_OUT_WINDOWS: usize = 256;
+/// Held-out windows that a loss is measured on, at most and at least.
+const HELD_OUT_WINDOWS: [u64; 2] = [256, 8];
+/// Parameters times tokens of a measurement, but for the least number of windows: minutes on one thread.
+const HELD_OUT_WORK: u64 = 1 << 42;
 
 /// What a replica keeps once the state has several rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,24 +406,11 @@ impl Replica {
     }
 }
 
-/// Parameters of a state that is copied to measure it.
-const MEASURED: u64 = 50_000_000;
-
-/// Mean loss on the held-out text of the state as it is now, on one thread and without holding the replica meanwhile, and the
-/// round before which the state is that. None for a state that is too large to be copied for it.
-pub fn measure_held_out(replica: &Mutex<Replica>) -> Option<(Round, f64)> {
-    let (round, manifest, dataset, held, path) = {
-        let replica = lock(replica);
-        if replica.manifest.model.parameters() > MEASURED {
-            return None;
-        }
-        let (path, mut held) = (replica.arithmetic.path(), replica.held.clone());
-        // The replica alone has its moments: a step that comes meanwhile would have to copy them.
-        (held.state.first, held.state.second) = Default::default();
-        (replica.round(), replica.manifest.clone(), replica.dataset.clone(), held, path)
-    };
-    let mut arithmetic = Exact::new(1, Some(path)).ok()?;
-    Some((round, mean_held_out_loss(&mut arithmetic, &manifest, &dataset, &held)?))
+/// How many held-out windows a loss is measured on: fewer where the model is large, and the same ones in each measurement.
+fn held_out_windows(manifest: &Manifest) -> usize {
+    let [most, least] = HELD_OUT_WINDOWS;
+    let window = manifest.model.parameters().saturating_mul(manifest.model.sequence.into());
+    (HELD_OUT_WORK / window.max(1)).clamp(least, most) as usize
 }
 
 /// Mean loss in nats per token of the held-out windows whose rows a state holds, each on the path of its row; of a state
@@ -433,13 +421,13 @@ pub(crate) fn mean_held_out_loss(
     dataset: &Dataset,
     held: &HeldState,
 ) -> Option<f64> {
-    let (sequence, rows) = (manifest.model.sequence, held.roots.rows());
+    let (sequence, most, rows) = (manifest.model.sequence, held_out_windows(manifest), held.roots.rows());
     if rows == 1 {
-        let windows = dataset.held_out_windows(sequence, HELD_OUT_WINDOWS);
+        let windows = dataset.held_out_windows(sequence, most);
         return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, &held.state, &windows));
     }
     let layout = Layout::of_run(manifest);
-    let routed = dataset.routed_held_out_windows(sequence, HELD_OUT_WINDOWS, |row| row.0 < rows);
+    let routed = dataset.routed_held_out_windows(sequence, most, |row| row.0 < rows);
     let (mut sum, mut count) = (0.0, 0);
     for row in held.shards().filter_map(ShardId::row) {
         let windows = routed.iter().filter(|window| window.row == Some(row));

@@ -184,7 +184,10 @@ impl Steward {
             }
             StewardInput::Interrupt => {
                 self.closing.interrupt(self.conductor.ledger().next_round());
-                self.tell(Bulletin::Stopping);
+                // A run that is over has no round to finish.
+                if self.ledger().stage() != Stage::Closed {
+                    self.tell(Bulletin::Stopping);
+                }
             }
             StewardInput::Resumed => self.resume(),
             StewardInput::Tick => {}
@@ -233,6 +236,11 @@ impl Steward {
         let held = self.conductor.paused_until().is_some() || self.conductor.awaits().is_some();
         let over = !under_way || held || self.ledger().next_round() > round;
         (over || self.is_deserted()).then_some(HostingEnd::Stopped)
+    }
+
+    /// Whether somebody wants it to stop.
+    pub fn is_interrupted(&self) -> bool {
+        self.closing.stop_after().is_some()
     }
 
     /// Does what follows from the time and from the members that are present.

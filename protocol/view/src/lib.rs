@@ -29,4 +29,4 @@ pub mod story;
 mod view;
 pub mod words;
 
-pub use view::{Source, View};
+pub use view::{COMPARED, Source, View};

@@ -32,7 +32,7 @@ const COPY_SHARE: u32 = 20;
 /// How much longer it rests than a measurement took.
 const MEASURE_SHARE: u32 = 19;
 /// Bytes of text that simple models are made of.
-const COMPARED: u64 = 64 << 20;
+pub const COMPARED: u64 = 64 << 20;
 /// Notices that wait to be taken in; more are left out.
 const NOTICES: usize = 16_384;
 
