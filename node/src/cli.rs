@@ -111,6 +111,12 @@ mod tests {
         assert_eq!(code(&["invite", "x", "--role", "king"]), 2);
         assert_eq!(code(&["invite", "x", "--role", "node", "--expires", "soon"]), 2);
         assert_eq!(code(&["join", "muster2:00"]), 2);
+        let made = ["data", "pack", "--text", "x", "--out", "/nonexistent/out", "--train-tokenizer"];
+        for more in
+            [&["299"][..], &["300", "--tokenizer", "y"], &["300", "--end", "y"], &["300", "--control-words"]]
+        {
+            assert_eq!(code(&[&made[..], more].concat()), 2, "{more:?}");
+        }
         assert_eq!(code(&["host", "/nonexistent/run"]), 3);
         assert_eq!(code(&["invite", "/nonexistent/run", "--role", "node"]), 3);
         assert_eq!(code(&["invite", "/nonexistent/run", "--founder"]), 2);

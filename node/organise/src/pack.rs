@@ -26,7 +26,7 @@ use self::mixture::{Mixture, Share};
 use self::opened::Input;
 pub use self::piece::Format;
 use self::piece::{Piece, Reading};
-use super::tokenise::{EncodedPart, Ending, LoadedTokeniser, TextEncoder};
+use super::tokenise::{END, EncodedPart, Ending, LoadedTokeniser, TextEncoder, learn};
 
 /// Tokens before a window that a router reads, unless somebody says otherwise.
 pub const ROUTE_TOKENS: u16 = 64;
@@ -36,6 +36,8 @@ pub const COLUMN: &str = "text";
 const HELD_OUT_PART: usize = 20;
 /// Bytes that a corpus may have beyond where somebody wanted no more: texts come a piece at a time.
 const SPARE: u64 = 32 << 20;
+/// Bytes of text that a tokeniser is made from, nearly.
+const LEARNT: u64 = 64 << 20;
 /// Held-out tokens below which somebody should know that losses measured on them say little.
 const FEW: u64 = 1024;
 
@@ -58,6 +60,8 @@ pub struct PackOptions {
     pub most: Option<u64>,
     /// The `tokenizer.json` whose numbers the corpus holds; without it, bytes.
     pub tokeniser: Option<PathBuf>,
+    /// The numbers that a new tokeniser should have, which is made from the training text; with it, `tokeniser` is none.
+    pub train_tokeniser: Option<u32>,
     /// The token that ends a text; without it, the files beside the tokeniser say it. An empty word: none does.
     pub end: Option<String>,
     /// Whether the tokeniser's control words in a text are control tokens. They are plain text otherwise.
@@ -92,7 +96,7 @@ pub struct PackedCorpus {
 /// the corpus whose text is too short for its rows.
 pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<PackedCorpus> {
     dataset::vacant(&options.out)?;
-    let numbers = options.tokeniser.as_deref().map(|path| Numbers::open(path, options)).transpose()?;
+    let numbers = Numbers::of(options, progress)?;
     let reading = Rc::new(Reading::new(options.column.as_deref().unwrap_or(COLUMN), options.format));
     let mut sources = Sources::of(options, &reading)?;
     if numbers.is_none() && options.most.is_none() && options.weights.is_empty() {
@@ -111,6 +115,9 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     };
     let numbering = numbers.as_ref().map(Numbers::numbering);
     let data = dataset::pack_joined(train, held_out, &options.out, numbering.as_ref(), options.router)?;
+    if let Some(ending) = numbers.as_ref().and_then(|numbers| numbers.ending.as_ref()) {
+        ending.write(&options.out)?;
+    }
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus);
     let remarks = remarks(options, &reading, &sources, &data);
@@ -125,15 +132,55 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn open(path: &Path, options: &PackOptions) -> Outcome<Self> {
-        let tokeniser = LoadedTokeniser::open(path)?.with_words_as_text(!options.control_words);
-        let ending = Ending::of(&tokeniser, options.end.as_deref())?;
-        Ok(Self { tokeniser, ending })
+    fn of(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<Option<Self>> {
+        let (tokeniser, end) = match (&options.tokeniser, options.train_tokeniser) {
+            (None, None) => return Ok(None),
+            (Some(path), _) => (LoadedTokeniser::open(path)?, options.end.as_deref()),
+            (None, Some(tokens)) => {
+                let file = learn(tokens, |give| learn_from(options, give, progress))?;
+                (LoadedTokeniser::of(&options.out.join(dataset::TOKENISER), file)?, Some(END))
+            }
+        };
+        let tokeniser = tokeniser.with_words_as_text(!options.control_words);
+        let mut ending = Ending::of(&tokeniser, end)?;
+        if options.tokeniser.is_none() {
+            ending.iter_mut().for_each(|ending| ending.said_by = "--train-tokenizer".into());
+        }
+        Ok(Some(Self { tokeniser, ending }))
     }
 
     fn numbering(&self) -> Numbering<'_> {
         self.tokeniser.numbering(self.ending.as_ref().map(|ending| ending.number))
     }
+}
+
+/// Gives the training text, or pieces of it from the beginning to the end, to whoever makes a tokeniser of it.
+fn learn_from(
+    options: &PackOptions,
+    give: &mut dyn FnMut(String) -> bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Outcome<()> {
+    let reading = Rc::new(Reading::new(options.column.as_deref().unwrap_or(COLUMN), options.format));
+    let mut sources = Sources::of(options, &reading)?;
+    let total = sources.total().ok_or_else(|| {
+        let what = "a pipe can be read only once, and --train-tokenizer reads a text before it is packed";
+        Failure::usage(format!("{what}; name a file"))
+    })?;
+    let mut given = 0;
+    while let Some(piece) = sources.train.next() {
+        let piece = piece.map_err(|fault| together(fault, sources.train.faults()))?;
+        let read = reading.bytes.get();
+        progress(read, total.max(read));
+        // As large a part of what was read as of the whole.
+        let wanted = u128::from(given) * u128::from(total) <= u128::from(read) * u128::from(LEARNT);
+        if wanted {
+            given += piece.text.len() as u64;
+            if !give(piece.text) {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where the texts come from.

@@ -2,8 +2,10 @@
 
 mod demands;
 mod ending;
+mod learnt;
 mod windows;
 
+use std::fmt::Display;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -18,10 +20,13 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::{Encoding, PostProcessorWrapper, Tokenizer};
 
 use self::demands::Demands;
-pub use self::ending::Ending;
+pub use self::ending::{Ending, TOKENISER_CONFIG};
+pub use self::learnt::{END, LEARNT_TOKENS, learn};
 use self::windows::{Cutter, Joiner, Token, Window};
 use crate::pointer::no_pointer;
 
+/// The way out, where a file is no tokeniser.
+const ANOTHER: &str = "name the tokenizer.json of a model from Hugging Face";
 /// Numbers that a run allows.
 const MOST_TOKENS: u32 = 1 << 20;
 /// Most bytes of a text that are given to the tokeniser at once, which takes about hundred times as much memory.
@@ -49,13 +54,18 @@ impl LoadedTokeniser {
     /// # Errors
     /// [`Failure`] naming the file that is missing, or no tokeniser, or knows more numbers than a run allows.
     pub fn open(path: &Path) -> Outcome<Self> {
-        let wrong = |what: &dyn std::fmt::Display, then: &str| {
-            Failure::environment(format!("{}: {what}; {then}", path.display()))
-        };
-        let another = "name the tokenizer.json of a model from Hugging Face";
         let file = regular::read(path, TOKENISER_BYTES.into())
-            .map_err(|error| wrong(&format!("cannot be read ({})", error.cause()), another))?;
+            .map_err(|error| wrong(path, &format!("cannot be read ({})", error.cause()), ANOTHER))?;
         no_pointer(path, &file)?;
+        Self::of(path, file)
+    }
+
+    /// Takes a `tokenizer.json` that is at hand, by the path that it has or will have.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of(path: &Path, file: Vec<u8>) -> Outcome<Self> {
+        let (wrong, another) = (|what: &dyn Display, then| wrong(path, what, then), ANOTHER);
         let unfit = |error: String| wrong(&format!("is not a tokeniser ({error})"), another);
         // The file may be a stranger's: before the library reads it, and allocates what it says.
         let demands = Demands::of(&file).map_err(unfit)?;
@@ -164,6 +174,10 @@ impl LoadedTokeniser {
         let decoded = caught(|| self.rules.decode(tokens, false));
         decoded.unwrap_or_else(|_| char::REPLACEMENT_CHARACTER.into())
     }
+}
+
+fn wrong(path: &Path, what: &dyn Display, then: &str) -> Failure {
+    Failure::environment(format!("{}: {what}; {then}", path.display()))
 }
 
 /// The rules of a file without what it adds to a text or cuts off it: a text is packed as it is.

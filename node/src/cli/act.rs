@@ -206,6 +206,7 @@ fn pack_options(arguments: PackArguments) -> PackOptions {
         weights,
         most,
         tokeniser: arguments.tokenizer,
+        train_tokeniser: arguments.train_tokenizer,
         end: arguments.end,
         control_words: arguments.control_words,
         router,

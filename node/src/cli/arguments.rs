@@ -11,6 +11,7 @@ use muster_organise::ask::GRACE;
 use muster_organise::config::preset::Preset;
 use muster_organise::invite::parse_span;
 use muster_organise::pack::{COLUMN, Format, ROUTE_TOKENS};
+use muster_organise::tokenise::LEARNT_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::parse_gibibytes;
 
@@ -173,6 +174,7 @@ Of several sources, --weights says which share of the bytes each has; the first 
   muster data pack --text books/ web.jsonl --weights 3 1 --out corpus/
 With --tokenizer, the model's tokenizer_config.json or generation_config.json beside it says which token ends a text.
   muster data pack --text books/ --tokenizer model/tokenizer.json --out corpus/
+  muster data pack --text books/ --train-tokenizer 8192 --out corpus/
 For a mixture of several rows of experts, --rows makes the table by which each window has its row.
   muster data pack --text books/ --rows 5 --out corpus/")]
     Pack(PackArguments),
@@ -201,13 +203,18 @@ pub(super) struct PackArguments {
     /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
+    /// Make a tokeniser of N numbers from the training text, a byte-level BPE, instead of taking one: a small model then writes
+    /// words sooner. The corpus keeps it as tokenizer.json.
+    #[arg(long, value_name = "N", conflicts_with = "tokenizer",
+        value_parser = clap::value_parser!(u32).range(LEARNT_TOKENS))]
+    pub(super) train_tokenizer: Option<u32>,
     /// The token that ends each text [default: as the files beside the tokenizer.json say]. '' stands for none: texts run into
     /// each other.
-    #[arg(long, value_name = "WORD", requires = "tokenizer")]
+    #[arg(long, value_name = "WORD", requires = "tokenizer", conflicts_with = "train_tokenizer")]
     pub(super) end: Option<String>,
     /// Take the tokeniser's control words in a text, like <|im_start|>, for control tokens. Without it they are plain text,
     /// whoever wrote them.
-    #[arg(long, requires = "tokenizer")]
+    #[arg(long, requires = "tokenizer", conflicts_with = "train_tokenizer")]
     pub(super) control_words: bool,
     /// Rows of a mixture of experts, 2 to 64: alike texts share a row, and all rows are nearly equally large.
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(2..=i64::from(limits::ROWS)))]

@@ -13,11 +13,11 @@ use super::TEMPLATE;
 /// A size of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// 0.1 M parameters: a run of minutes on a laptop, to see how all of it works.
+    /// 0.1 M parameters: a run of minutes on a laptop, to see how all of it works. Suits a text of bytes.
     Tiny,
-    /// 4.8 M parameters: a run of hours on a few home computers.
+    /// 4.8 M parameters: a run of hours on a few home computers. Suits a text of bytes, or `--train-tokenizer 4096`.
     Small,
-    /// 76 M parameters: a run of weeks on many machines.
+    /// 76 M parameters: a run of weeks on many machines. Suits `--train-tokenizer 16384`, or the tokeniser of a model.
     Base,
 }
 

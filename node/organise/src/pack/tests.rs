@@ -10,6 +10,7 @@ use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_store::dataset::{self, Dataset, RouterSize};
 
 use super::{Format, PackOptions, PackedCorpus, pack};
+use crate::tokenise::LoadedTokeniser;
 use crate::tokenise::tests::WORDS;
 
 /// A folder for files, and corpora beside them.
@@ -550,4 +551,36 @@ fn bad_text_is_named() {
     assert!(!out.exists());
     let failure = pack(&options(&[directory.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
     assert!(failure.message.contains("none: cannot be read"), "{failure}");
+}
+
+#[test]
+fn a_tokeniser_is_made_from_the_text_and_kept_with_it() {
+    let desk = Desk::new();
+    let text = "Bread and butter, and bread and jam; day runs and runs over day.\n".repeat(2000);
+    let path = desk.put("book.txt", &text);
+    let corpus = desk.0.path().join("corpus");
+    let packed = || desk.pack(PackOptions { train_tokeniser: Some(300), ..of(&path) }).unwrap().0;
+    let first = packed();
+    let words = LoadedTokeniser::open(&corpus.join("tokenizer.json")).unwrap();
+    assert_eq!(first.data.kinds(), words.tokens());
+    assert!((280..=300).contains(&words.tokens()), "{}", words.tokens());
+    assert_eq!(first.ending.as_ref().map(|end| (end.word.as_str(), end.number)), Some(("<|endoftext|>", 0)));
+    // Tokens of several letters, and the text comes back.
+    let tokens: Vec<u32> = Dataset::open(&corpus, &first.data).unwrap().window(0, 99);
+    assert!(
+        text.starts_with(&words.decode(&tokens)) && words.decode(&tokens).len() > 200,
+        "{}",
+        words.decode(&tokens)
+    );
+    assert!(first.data.bytes < text.len() as u64, "two bytes a token, and several letters");
+    assert_eq!(packed().data, first.data, "the same text gives the same numbers");
+    // More text, in the same numbers: the corpus says how it ends.
+    fs::rename(&corpus, desk.at("kept")).unwrap();
+    let (other, ..) = desk
+        .pack(PackOptions {
+            tokeniser: Some(desk.at("kept/tokenizer.json")),
+            ..of(&desk.put("more.txt", "Jam.".repeat(99)))
+        })
+        .unwrap();
+    assert_eq!((other.data.tokeniser, other.ending.map(|end| end.number)), (first.data.tokeniser, Some(0)));
 }

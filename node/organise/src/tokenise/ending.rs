@@ -1,5 +1,6 @@
 //! Which token of a tokeniser ends a text: as the files of its model say, or somebody does. A name proves nothing.
 
+use std::fs;
 use std::path::Path;
 
 use muster_replica::exit::{Failure, Outcome};
@@ -9,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::LoadedTokeniser;
 
-/// What names the end in words.
-const TOKENISER_CONFIG: &str = "tokenizer_config.json";
+/// The file beside a `tokenizer.json` that names the end in words.
+pub const TOKENISER_CONFIG: &str = "tokenizer_config.json";
 /// What names it by its number.
 const GENERATION_CONFIG: &str = "generation_config.json";
 /// Bytes of either, at most.
@@ -103,6 +104,20 @@ impl Ending {
     }
 }
 
+impl Ending {
+    /// Says it beside the `tokenizer.json` of a corpus, for whoever packs more text in the same numbers.
+    ///
+    /// # Errors
+    /// [`Failure`] when the file cannot be written.
+    pub fn write(&self, corpus: &Path) -> Outcome<()> {
+        let path = corpus.join(TOKENISER_CONFIG);
+        let config =
+            serde_json::json!({ "eos_token": self.word, "tokenizer_class": "PreTrainedTokenizerFast" });
+        fs::write(&path, format!("{config}\n"))
+            .map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", path.display())))
+    }
+}
+
 fn unknown(tokeniser: &LoadedTokeniser, what: &str) -> Failure {
     let added = tokeniser.rules.get_added_tokens_decoder();
     let mut special: Vec<(u32, String)> = added
@@ -137,8 +152,6 @@ fn said<T: DeserializeOwned>(path: &Path) -> Outcome<Option<T>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::super::tests::WORDS;
     use super::*;
 
@@ -181,6 +194,8 @@ mod tests {
         assert_eq!(found(None), end());
         write(TOKENISER_CONFIG, r#"{"eos_token": "<eos>"}"#);
         assert!(found(None).unwrap_err().message.contains("tokenizer_config.json names \"<eos>\""));
+        Ending::of(&words, Some("butter")).unwrap().unwrap().write(directory.path()).unwrap();
+        assert_eq!(found(None), Ok(Some(("butter".to_owned(), 258))));
         write(TOKENISER_CONFIG, "{");
         assert!(found(None).unwrap_err().message.contains("tokenizer_config.json: cannot be read"));
     }
