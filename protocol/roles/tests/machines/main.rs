@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // the helpers, too, are tests
 
 mod calls;
+mod exhibits;
 mod node;
 mod run;
 mod steward;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use muster_core::audit::Judgement;
 use muster_core::codec::{List, Text};
+use muster_core::coins::CoinTree;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::ledger::fixture::Newcomer;
 use muster_core::ledger::{Ledger, RoundView, Stage};
-use muster_core::manifest::Profile;
 use muster_core::manifest::fixture::tiny;
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::Record;
@@ -20,6 +22,7 @@ use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::{ShardRoots, StateRoots};
 use muster_roles::node::{self, MembershipEnd, Node, NodeEffect, NodeInput, Parcel};
 use muster_roles::steward::accusation::Allegation;
+use muster_roles::steward::exhibits::OwedPart;
 use muster_roles::steward::hearing::Ruling;
 use muster_roles::steward::{self, Dial, Question, Steward};
 
@@ -58,6 +61,8 @@ pub(super) struct Run {
     pub(super) pending: VecDeque<steward::StewardEffect>,
     /// Deliveries whose receipts are to be checked, and blocks that are to be read.
     pub(super) checks: VecDeque<(Question, Box<ClaimedDelivery>)>,
+    /// Parts that the steward has kept by value: after how many records, and whether the next one waited for them.
+    pub(super) parts_kept: Vec<(usize, bool, Vec<OwedPart>)>,
     /// Whom the steward looks for, and whom it has looked for.
     dials: VecDeque<Question>,
     pub(super) dialled: Vec<Dial>,
@@ -81,9 +86,14 @@ impl Run {
 
     /// The same with this arithmetic.
     pub(super) fn with(profile: Profile) -> Self {
+        Self::gathered(|manifest| manifest.profile = profile, None)
+    }
+
+    /// The same with another manifest, and with a verifier that has coins from this round on and never says anything.
+    pub(super) fn gathered(change: impl FnOnce(&mut Manifest), silent: Option<Round>) -> Self {
         let (organiser, key) = (identity(100), identity(101));
         let mut manifest = tiny(organiser.id(), key.id(), 4, NODES as u16);
-        manifest.profile = profile;
+        change(&mut manifest);
         let ledger = Ledger::new(Arc::new(manifest));
         let setup = steward::StewardSetup {
             ledger: ledger.clone(),
@@ -94,6 +104,11 @@ impl Run {
             kept: Vec::new(),
         };
         let mut run = Self::of(Steward::new(setup), ledger);
+        if let Some(first) = silent {
+            let coins = CoinTree::new([5; 32], first, 64, 1).expect("a few coins").terms();
+            let enrol = Newcomer::verifier(&identity(NODES), coins).enrol(run.ledger.run(), &identity(100));
+            assert!(run.ask(identity(NODES).id(), Request::Enrol(enrol)).is_some());
+        }
         for number in 0..NODES {
             let secret = InvitationSecret::new([9; 32]);
             run.enrol(number, &secret);
@@ -128,6 +143,7 @@ impl Run {
             kept: Vec::new(),
             pending: VecDeque::new(),
             checks: VecDeque::new(),
+            parts_kept: Vec::new(),
             dials: VecDeque::new(),
             dialled: Vec::new(),
             unreachable: false,
@@ -204,6 +220,10 @@ impl Run {
                         .handle(self.now, steward::StewardInput::Inspected(accusation, Box::new(right)));
                 }
                 steward::StewardEffect::Hear(accusation, _) => self.hearing = Some(accusation),
+                steward::StewardEffect::KeepParts { parts, at_once } => {
+                    self.parts_kept.push((self.records.len(), at_once, parts.clone()));
+                    self.steward.handle(self.now, steward::StewardInput::PartsKept(parts, Vec::new()));
+                }
                 steward::StewardEffect::Keep(_, request) => self.kept.push(*request),
                 effect @ (steward::StewardEffect::Exhibit(_) | steward::StewardEffect::Measure(_)) => {
                     self.pending.push_back(effect);
