@@ -159,19 +159,20 @@ fn a_node_that_comes_late_fetches_the_row_that_is_drawn_for_it() {
     run.check_end(&members);
 }
 
-/// STATE-11: trunk and row come from those who hold them, piece by piece. One of four holders serves false pieces: nothing of
-/// it is used, nobody is blamed, and others send the same pieces.
+/// STATE-11: trunk and row come from those who hold them, piece by piece. Two of four holders serve false pieces: nothing of
+/// it is used, nobody is blamed, and others send the same pieces. The trunk of this model has four pieces, and each piece is
+/// asked of another holder first: whatever rows are drawn, the first late node asks the liars, and those who are honest.
 #[test]
-fn a_late_node_gets_its_row_from_holders_of_which_one_lies() {
+fn a_late_node_gets_its_row_from_holders_of_which_half_lie() {
     let text = settings(60, 0.0, 4, 1).replace(&format!("rows = {ROWS}"), "rows = 2");
     let run = Run::routed(programs!(), &text, None, 2);
     let mut steward = run.host();
     let mut watch = run.watch("verifier", &run.invite("verifier", 1));
     let invitation = run.invite("node", 7);
-    let honest = names("node", 3);
+    let (honest, liars) = (names("node", 2), names("squatter", 2));
     let mut nodes: Vec<Process> = honest.iter().map(|name| run.join(name, &invitation, &[])).collect();
-    nodes.push(run.attack("squatter", "squat", 0, &invitation));
-    // The liar, or who is honest, may no longer keep the state that one of them asks for, and is left out for that.
+    nodes.extend(liars.iter().map(|name| run.attack(name, "squat", 0, &invitation)));
+    // A liar, or who is honest, may no longer keep the state that one of them asks for, and is left out for that.
     let mut late: Vec<Process> = (0..3)
         .map(|number| {
             run.wait_round(4 + 12 * number);
@@ -192,7 +193,7 @@ fn a_late_node_gets_its_row_from_holders_of_which_one_lies() {
     assert!(holders.max() >= Some(2), "{logs:?}");
     assert!(run.result("late-0")["leaves_counted"].as_u64() > Some(0), "{}", logs[0]);
     // Members, the replay, and whoever holds everything come to one root, and nobody is banned.
-    run.check_end(&["node0", "node1", "node2", "squatter", "late-0", "late-1", "late-2", "verifier"]);
+    run.check_end(&["node0", "node1", "squatter0", "squatter1", "late-0", "late-1", "late-2", "verifier"]);
 }
 
 /// The row that a node was told to be its own, the newest word of it.
