@@ -78,7 +78,7 @@ pub async fn enroll(
 async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> Result<Round, Failure> {
     let me = session.identity.id();
     let (peers, steward) = (&session.peers, &session.target.steward);
-    let (mut refused, mut spare) = (String::new(), 0);
+    let (mut refused, mut lead) = (String::new(), Lead::default());
     // Of a long run it takes a while, too. After that only what is new is fetched.
     let mut ledger = fetch_ledger(peers, steward, &session.manifest).await?;
     for _ in 0..ATTEMPTS {
@@ -95,7 +95,7 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
             break;
         }
         let unanswered = known.filter(|_| refused.is_empty());
-        let Some(terms) = coins_in_time(session, &mut ledger, unanswered, &mut spare).await? else {
+        let Some(terms) = coins_in_time(session, &mut ledger, unanswered, &mut lead).await? else {
             continue;
         };
         // Before the request: coins that were registered and then lost would leave the verifier idle for good.
@@ -118,7 +118,7 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
     if refused.is_empty() {
         let why = format!(
             "the run goes through {} while coins are made; try again when it is slower",
-            counted(spare / 2, "round")
+            counted(lead.passed, "round")
         );
         return Err(Failure::environment(why));
     }
@@ -126,29 +126,65 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
 }
 
 /// Coins that the steward can still register once they are made; none where the run went through more rounds meanwhile
-/// than they had to spare. `spare` is then as large as this machine and this run need.
+/// than they had to spare. `lead` is then as large as this machine and this run need.
 async fn coins_in_time(
     session: &VerifierSession,
     ledger: &mut Ledger,
     unanswered: Option<CoinTerms>,
-    spare: &mut u32,
+    lead: &mut Lead,
 ) -> Result<Option<CoinTerms>, Failure> {
     let (begun, before, first) = (Instant::now(), ledger.next_round(), first_round(ledger));
-    let terms = coins_for(&session.home, &session.manifest, unanswered, first, *spare)?;
+    let terms = lead.coins(&session.home, &session.manifest, unanswered, first)?;
     follow_ledger(&session.peers, &session.target.steward, ledger).await?;
-    if in_time(&terms, first_round(ledger)) {
+    let first = first_round(ledger);
+    if lead.was_enough(&terms, ledger.next_round().0.saturating_sub(before.0), first) {
         return Ok(Some(terms));
     }
-    // Coins of a long run take seconds, in which a fast one goes through more rounds than anybody would guess.
-    let passed = ledger.next_round().0.saturating_sub(before.0);
-    *spare = passed.saturating_mul(2);
     say(&format!(
         "the coins took {:.1} s, in which the run went through {}: they are made anew, for rounds from {} on",
         begun.elapsed().as_secs_f64(),
-        counted(passed, "round"),
-        first_round(ledger).0.saturating_add(*spare)
+        counted(lead.passed, "round"),
+        lead.begin(first)
     ));
     Ok(None)
+}
+
+/// How much later than they could new coins begin. Coins of a long run take seconds, in which a fast one goes through more
+/// rounds than anybody would guess: the first try measures how many.
+#[derive(Default)]
+struct Lead {
+    passed: u32,
+}
+
+impl Lead {
+    /// With which round new coins begin, where they could begin with `first`.
+    fn begin(&self, first: Round) -> Round {
+        Round(first.0.saturating_add(self.passed.saturating_mul(2)))
+    }
+
+    /// The coins of an earlier enrolment that got no answer, while they can still be registered: the steward may have taken
+    /// them meanwhile, and then others would be worth nothing. Else new ones.
+    fn coins(
+        &self,
+        home: &Home,
+        manifest: &Manifest,
+        known: Option<CoinTerms>,
+        first: Round,
+    ) -> Result<CoinTerms, Failure> {
+        match known.filter(|terms| in_time(terms, first)) {
+            Some(terms) => Ok(terms),
+            None => Ok(new_coins(home, manifest, self.begin(first))?.terms()),
+        }
+    }
+
+    /// Whether coins can still be registered after so many rounds have passed, so that new ones could begin with `first`.
+    fn was_enough(&mut self, terms: &CoinTerms, passed: u32, first: Round) -> bool {
+        let enough = in_time(terms, first);
+        if !enough {
+            self.passed = passed;
+        }
+        enough
+    }
 }
 
 /// The first round whose coins may be registered now, with some to spare.
@@ -157,21 +193,6 @@ fn first_round(ledger: &Ledger) -> Round {
         return ledger.next_round();
     }
     Round(ledger.next_round().0.saturating_add(ledger.manifest().audit.coin_lead).saturating_add(HASTE))
-}
-
-/// The coins of an earlier enrolment that got no answer, while they can still be registered: the steward may have taken
-/// them meanwhile, and then others would be worth nothing. New ones begin `spare` rounds after `first`.
-fn coins_for(
-    home: &Home,
-    manifest: &Manifest,
-    known: Option<CoinTerms>,
-    first: Round,
-    spare: u32,
-) -> Result<CoinTerms, Failure> {
-    match known.filter(|terms| in_time(terms, first)) {
-        Some(terms) => Ok(terms),
-        None => Ok(new_coins(home, manifest, Round(first.0.saturating_add(spare)))?.terms()),
-    }
 }
 
 /// Whether coins can still be registered, where new ones would begin with the round `first`.
@@ -254,15 +275,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (home, mut manifest) = (Home::open(directory.path()).unwrap(), large());
         manifest.training.rounds = 100;
-        let terms = |known, first| coins_for(&home, &manifest, known, Round(first), 0).unwrap();
+        let terms = |known, first| Lead::default().coins(&home, &manifest, known, Round(first)).unwrap();
         let first = terms(None, 10);
         // The run has moved on by less than there is to spare.
         assert_eq!(terms(Some(first.clone()), 10 + HASTE - 1), first);
         let later = terms(Some(first), 10 + HASTE);
         assert_eq!(later.first_round, Round(10 + HASTE), "too late for those");
-        // Where twenty rounds passed while coins were made, the next ones have as many to spare twice.
-        let spared = coins_for(&home, &manifest, Some(later), Round(30), 40).unwrap();
-        assert_eq!(spared.first_round, Round(70));
+    }
+
+    /// Twenty rounds go by whenever coins are made.
+    #[test]
+    fn coin_6_a_run_that_is_faster_than_its_coins_are_made_is_joined_at_the_second_try() {
+        let directory = tempfile::tempdir().unwrap();
+        let (home, mut manifest, mut lead) =
+            (Home::open(directory.path()).unwrap(), large(), Lead::default());
+        manifest.training.rounds = 100;
+        let mut first = Round(10);
+        let mut enrol = || {
+            let terms = lead.coins(&home, &manifest, None, first).unwrap();
+            first.0 += 20;
+            lead.was_enough(&terms, 20, first)
+        };
+        assert_eq!([enrol(), enrol()], [false, true]);
     }
 
     /// Why nobody enrols for this run, where nobody is there to ask: the refusal comes first.
