@@ -1,5 +1,6 @@
 //! How a command ends: an exit code that is the same everywhere, and one sentence.
 
+use muster_core::codec::is_hidden;
 use muster_core::error::{Misuse, Reject};
 use muster_net::capacity::{self, is_shortage};
 use muster_net::error::{Cause, NetError};
@@ -36,12 +37,21 @@ impl Exit {
 
 /// Why a command failed: shown as one sentence, ends with one code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{}", visible(message))]
 pub struct Failure {
     /// The code.
     pub exit: Exit,
     /// The sentence: file or address, what is wrong, what to do.
     pub message: String,
+}
+
+/// A message for a terminal. It may name files, columns and words of strangers, who could write an escape into them.
+fn visible(message: &str) -> String {
+    let shown = |c: char| match is_hidden(c) && c != '\n' {
+        true => c.escape_unicode().to_string(),
+        false => c.to_string(),
+    };
+    message.chars().map(shown).collect()
 }
 
 /// Outcome of a command.
@@ -173,6 +183,13 @@ mod tests {
     fn exit(cause: Cause) -> Exit {
         let error = || NetError { address: "10.0.0.1:7777".into(), cause };
         Failure::from(FollowError::Steward(PeerError::Net(error()))).exit
+    }
+
+    #[test]
+    fn no_escape_of_a_stranger_reaches_the_terminal() {
+        let failure = Failure::usage("2 files:\n  \u{1b}]0;x\u{7}\u{202e}.csv: has no column \"text\"");
+        let shown = failure.to_string();
+        assert_eq!(shown, "2 files:\n  \\u{1b}]0;x\\u{7}\\u{202e}.csv: has no column \"text\"");
     }
 
     #[test]
