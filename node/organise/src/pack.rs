@@ -1,6 +1,7 @@
 //! `muster data pack`: texts become a corpus with Merkle roots.
 
 mod arrow;
+mod field;
 mod inputs;
 mod lines;
 mod mixture;

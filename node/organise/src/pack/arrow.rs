@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::vec;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, StructArray};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use muster_replica::exit::{Failure, Outcome};
@@ -27,9 +27,15 @@ const PIECE: u64 = 4 << 20;
 pub(super) struct ArrowRows {
     stream: Stream,
     reading: Rc<Reading>,
-    batch: vec::IntoIter<String>,
+    batch: Texts,
     row: u64,
     over: bool,
+}
+
+/// The texts of a batch that were not taken yet. They are copied one by one: a thousand of them may be the same bytes of a file.
+struct Texts {
+    column: ArrayRef,
+    rows: Range<usize>,
 }
 
 impl ArrowRows {
@@ -39,14 +45,15 @@ impl ArrowRows {
     /// [`Failure`] naming the file that is none.
     pub(super) fn open(path: &Path, reading: &Rc<Reading>) -> Outcome<Self> {
         let stream = Stream::open(path, reading)?;
-        Ok(Self { stream, reading: Rc::clone(reading), batch: Vec::new().into_iter(), row: 0, over: false })
+        let none = Texts { column: Arc::new(StringArray::new_null(0)), rows: 0..0 };
+        Ok(Self { stream, reading: Rc::clone(reading), batch: none, row: 0, over: false })
     }
 
     fn piece(&mut self) -> Outcome<Option<Piece>> {
         loop {
             let Some(text) = self.batch.next() else {
                 let Some(batch) = self.stream.next()? else { return Ok(None) };
-                self.batch = self.stream.texts(&batch, &self.reading.column)?.into_iter();
+                self.batch = self.stream.texts(&batch, &self.reading.column)?;
                 continue;
             };
             self.row += 1;
@@ -128,8 +135,8 @@ impl Stream {
         ))
     }
 
-    /// The texts of a batch; nothing where a row has none.
-    fn texts(&self, batch: &RecordBatch, column: &str) -> Outcome<Vec<String>> {
+    /// The texts of a batch.
+    fn texts(&self, batch: &RecordBatch, column: &str) -> Outcome<Texts> {
         let schema = batch.schema();
         let wrong = |what: &str| {
             let columns: Vec<String> = schema
@@ -141,8 +148,12 @@ impl Stream {
             Failure::usage(format!("{file}: {what} {column:?}; name one of text with --column: {columns}"))
         };
         let all = StructArray::from(batch.clone());
-        let array = inner(&all, column).ok_or_else(|| wrong("has no column"))?;
-        strings(&array).ok_or_else(|| wrong("holds no text in its column"))
+        let column = inner(&all, column).ok_or_else(|| wrong("has no column"))?;
+        let is_short = column.as_string_opt::<i32>().is_some();
+        let is_text =
+            is_short || column.as_string_opt::<i64>().is_some() || column.as_string_view_opt().is_some();
+        let rows = 0..column.len();
+        is_text.then_some(Texts { column, rows }).ok_or_else(|| wrong("holds no text in its column"))
     }
 }
 
@@ -154,13 +165,18 @@ fn inner(columns: &StructArray, name: &str) -> Option<ArrayRef> {
     })
 }
 
-fn strings(array: &dyn Array) -> Option<Vec<String>> {
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    if let Some(texts) = array.as_string_opt::<i32>() {
-        return Some(texts.iter().map(text).collect());
+impl Iterator for Texts {
+    type Item = String;
+
+    /// Nothing where a row has no text.
+    fn next(&mut self) -> Option<String> {
+        let (row, column) = (self.rows.next()?, &self.column);
+        if column.is_null(row) {
+            return Some(String::new());
+        }
+        let short = || column.as_string_opt::<i32>().map(|texts| texts.value(row));
+        let long = || column.as_string_opt::<i64>().map(|texts| texts.value(row));
+        let viewed = || column.as_string_view_opt().map(|texts| texts.value(row));
+        short().or_else(long).or_else(viewed).map(str::to_owned)
     }
-    if let Some(texts) = array.as_string_opt::<i64>() {
-        return Some(texts.iter().map(text).collect());
-    }
-    array.as_string_view_opt().map(|texts| texts.iter().map(text).collect())
 }

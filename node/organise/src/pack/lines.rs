@@ -8,8 +8,12 @@ use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TextName;
 use serde_json::{Map, Value};
 
+use super::field::{Field, field};
 use super::opened::{Opened, unread};
 use super::piece::{Piece, ROW_BYTES, Reading};
+
+/// Bytes of a row whose fields are named.
+const NAMED_BYTES: usize = 1 << 20;
 
 /// A text for each line.
 pub(super) struct JsonLines {
@@ -45,9 +49,7 @@ impl JsonLines {
                 continue;
             }
             self.rows += 1;
-            let row = serde_json::from_slice(&line)
-                .map_err(|error| self.wrong(&format!("is no JSON ({error})"), "mend it or leave it out"))?;
-            match self.text(row)? {
+            match self.text(&line)? {
                 Some(text) if !text.is_empty() => {
                     let settled = self.reading.settled(text);
                     let text = settled.map_err(|what| self.wrong(&what, "mend it or leave it out"))?;
@@ -61,19 +63,20 @@ impl JsonLines {
     }
 
     /// The text of a row; none where it has none. The first row must have the field, so that a wrong name is found out.
-    fn text(&self, row: Value) -> Outcome<Option<String>> {
+    fn text(&self, line: &[u8]) -> Outcome<Option<String>> {
         let column = &self.reading.column;
-        let Value::Object(row) = row else {
-            return Err(self.wrong("is no JSON object", "mend it or leave it out"));
-        };
-        match field(&row, column) {
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(Value::Null) => Ok(None),
-            None if self.rows > 1 => Ok(None),
-            None => Err(self.wrong(&format!("has no field {column:?}"), &other(&row))),
-            Some(other_kind) => {
-                let what = format!("has {} in its field {column:?}", kind(other_kind));
-                Err(self.wrong(&what, &other(&row)))
+        let broken = |what: &str| self.wrong(what, "mend it or leave it out");
+        let found = field(line, column).map_err(|error| broken(&format!("is no JSON ({error})")))?;
+        if !line.trim_ascii_start().starts_with(b"{") {
+            return Err(broken("is no JSON object"));
+        }
+        match found {
+            Field::Text(text) => Ok(Some(text)),
+            Field::Null => Ok(None),
+            Field::Absent if self.rows > 1 => Ok(None),
+            Field::Absent => Err(self.wrong(&format!("has no field {column:?}"), &other(line))),
+            Field::Other(what) => {
+                Err(self.wrong(&format!("has {what} in its field {column:?}"), &other(line)))
             }
         }
     }
@@ -96,18 +99,15 @@ impl Iterator for JsonLines {
     }
 }
 
-/// A field of a row, or of an object in it: `doc.text`.
-fn field<'a>(row: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    row.get(name).or_else(|| {
-        let (outer, inner) = name.split_once('.')?;
-        field(row.get(outer)?.as_object()?, inner)
-    })
-}
-
 /// The way out: the fields that hold text.
-fn other(row: &Map<String, Value>) -> String {
+fn other(line: &[u8]) -> String {
+    if line.len() > NAMED_BYTES {
+        return "name one of text with --column".into();
+    }
     let mut names = Vec::new();
-    texts(row, "", &mut names);
+    if let Ok(row) = serde_json::from_slice(line) {
+        texts(&row, "", &mut names);
+    }
     if names.is_empty() {
         return "it has no field of text, and --format text packs the file as it is".into();
     }
@@ -121,16 +121,5 @@ fn texts(row: &Map<String, Value>, before: &str, names: &mut Vec<String>) {
             Value::Object(inner) => texts(inner, &format!("{before}{name}."), names),
             _ => {}
         }
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

@@ -179,6 +179,33 @@ mod tests {
         assert_eq!(corpus.train(), corpus.held_out());
     }
 
+    /// Rows of views may all be the same bytes: a file of some megabytes would be terabytes of text in memory.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_more_of_a_batch_is_copied_than_somebody_wants() {
+        use arrow_array::builder::StringViewBuilder;
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let mut texts = StringViewBuilder::new();
+        let block = texts.append_block(arrow_buffer::Buffer::from_vec("a".repeat(1 << 20).into_bytes()));
+        (0..1 << 12).for_each(|_| texts.try_append_view(block, 0, 1 << 20).unwrap());
+        let texts: ArrayRef = Arc::new(texts.finish());
+        let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let file = File::create(at("rows.arrow")).unwrap();
+        let mut writer = StreamWriter::try_new(file, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let (out, most) = (at("out"), Some(4 << 20));
+        let options = PackOptions { text: vec![at("rows.arrow")], out, most, ..PackOptions::default() };
+        let packed = pack(&options, &mut |_, _| ()).unwrap();
+        let corpus = Dataset::open(&at("out"), &packed.data).unwrap();
+        assert!((4 << 20..6 << 20).contains(&(corpus.train().len() + corpus.held_out().len())));
+        // The most that this process has ever had, of 4 GiB that the rows are.
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        assert!(most.unwrap().parse::<u64>().unwrap() < 3 << 20, "{most:?}");
+    }
+
     #[test]
     fn splits_have_their_folders_and_tokenisers_end_every_row() {
         let directory = tempfile::tempdir().unwrap();
