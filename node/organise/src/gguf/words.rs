@@ -16,6 +16,9 @@ const USER_DEFINED: i32 = 4;
 pub(super) const UNUSED: i32 = 5;
 pub(super) const BYTE: i32 = 6;
 
+/// Bytes of a word of SentencePiece at most: each of its cuts is looked at, so that a long one would take hours.
+const WORD_BYTES: usize = 256;
+
 /// How SentencePiece writes a space.
 const SPACE: char = '\u{2581}';
 
@@ -191,6 +194,9 @@ impl File {
         let has = |byte: u8| vocabulary.contains_key(&format!("<0x{byte:02X}>")) || is_itself(byte);
         if let Some(byte) = (0..=u8::MAX).find(|byte| !has(*byte)) {
             return Err(format!("it has no token <0x{byte:02X}>"));
+        }
+        if vocabulary.keys().any(|word| word.len() > WORD_BYTES) {
+            return Err(format!("it has a word of more than {WORD_BYTES} bytes"));
         }
         if self.scores().is_none() {
             return Err("its merges have another order than its words".into());

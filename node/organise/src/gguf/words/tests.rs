@@ -171,6 +171,10 @@ fn what_llama_cpp_reads_otherwise_is_refused() {
     assert!(refused(&file).contains("<0x41>"));
     file["model"]["vocab"]["A"] = 290.into();
     assert!(words(file.to_string().as_bytes(), 300).is_ok(), "a sign of its own");
+    // Its cuts are looked at one by one, and of each both parts.
+    let mut file = sentence_piece();
+    file["model"]["vocab"]["c".repeat(WORD_BYTES + 1)] = 291.into();
+    assert!(refused(&file).contains("a word of more than 256 bytes"));
     // A merge that comes before one of an earlier word, and one that is missing: scores have no such order.
     let mut file = sentence_piece();
     let merges = file["model"]["merges"].as_array_mut().unwrap();
