@@ -123,8 +123,9 @@ impl Pieces {
     /// LINE-5: "Space and what is invisible do not count, and neither does what marks quoted or broken lines; any other
     /// character that is no letter or digit ends the line."
     fn of(text: &str) -> Result<Self, Misuse> {
-        // Some keyboards begin each text with a capital.
-        let at = text.to_ascii_lowercase().find(PREFIX);
+        // Some keyboards begin each text with a capital. No changed copy is made, since it would hold the secret, too.
+        let mut places = text.as_bytes().windows(PREFIX.len());
+        let at = places.position(|place| place.eq_ignore_ascii_case(PREFIX.as_bytes()));
         let at = at.ok_or_else(|| Misuse(format!("an invitation starts with {PREFIX:?}")))?;
         // Never grown, so that no copy of the secret stays behind.
         let (mut digits, mut ends) = (Zeroizing::new(String::with_capacity(text.len())), Vec::new());
