@@ -29,7 +29,6 @@ pub(super) struct ArrowRows {
     reading: Rc<Reading>,
     batch: Texts,
     row: u64,
-    over: bool,
 }
 
 /// The texts of a batch that were not taken yet. They are copied one by one: a thousand of them may be the same bytes of a file.
@@ -46,10 +45,11 @@ impl ArrowRows {
     pub(super) fn open(path: &Path, reading: &Rc<Reading>) -> Outcome<Self> {
         let stream = Stream::open(path, reading)?;
         let none = Texts { column: Arc::new(StringArray::new_null(0)), rows: 0..0 };
-        Ok(Self { stream, reading: Rc::clone(reading), batch: none, row: 0, over: false })
+        Ok(Self { stream, reading: Rc::clone(reading), batch: none, row: 0 })
     }
 
-    fn piece(&mut self) -> Outcome<Option<Piece>> {
+    /// The next text; none after the last one.
+    pub(super) fn piece(&mut self) -> Outcome<Option<Piece>> {
         loop {
             let Some(text) = self.batch.next() else {
                 let Some(batch) = self.stream.next()? else { return Ok(None) };
@@ -70,19 +70,6 @@ impl ArrowRows {
             let name = TextName { source: name.clone(), row: Some(self.row) };
             return Ok(Some(Piece { text, name, ends: true }));
         }
-    }
-}
-
-impl Iterator for ArrowRows {
-    type Item = Outcome<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let piece = self.piece().transpose();
-        self.over = !matches!(piece, Some(Ok(_)));
-        piece
     }
 }
 

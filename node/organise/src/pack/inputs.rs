@@ -12,7 +12,7 @@ use super::arrow::ArrowRows;
 use super::lines::JsonLines;
 use super::opened::{Input, Opened, unread};
 use super::parquet::ParquetRows;
-use super::piece::{Format, Piece, Pieces, Reading};
+use super::piece::{Format, Piece, Pieces, Reading, until_fault};
 use super::plain::{self, PlainText};
 use super::saved;
 use super::table::Table;
@@ -153,19 +153,29 @@ fn walk(folder: &Path, reading: &Reading, found: &mut Vec<Input>) -> Outcome<()>
 /// [`Failure`] naming what is no text, and the way to have it read.
 fn texts(input: &Input, reading: &Rc<Reading>) -> Outcome<Pieces> {
     let kind = reading.format.map_or_else(|| named(&input.path), Kind::from);
-    // These are read at several places, which a pipe does not let, and compress their parts by themselves.
-    match kind {
-        Kind::Arrow => return Ok(Box::new(ArrowRows::open(&input.path, reading)?)),
-        Kind::Parquet => return Ok(Box::new(ParquetRows::open(&input.path, reading)?)),
-        _ => {}
-    }
-    let opened = Opened::new(input, reading)?;
+    let rows = |mut lines: JsonLines| until_fault(move || lines.piece());
+    let table = |mut table: Table| until_fault(move || table.piece());
+    // The first two are read at several places, which a pipe does not let, and compress their parts by themselves.
     Ok(match kind {
-        Kind::Jsonl => Box::new(JsonLines::new(opened, reading)),
-        Kind::Json if plain::whole_object(&opened.head) => Box::new(JsonLines::new(opened, reading)),
-        Kind::Csv => Box::new(Table::new(opened, b",;\t", reading)?),
-        Kind::Tsv => Box::new(Table::new(opened, b"\t", reading)?),
-        Kind::Json | Kind::Plain | Kind::Arrow | Kind::Parquet => Box::new(PlainText::new(opened, reading)?),
+        Kind::Arrow => {
+            let mut rows = ArrowRows::open(&input.path, reading)?;
+            until_fault(move || rows.piece())
+        }
+        Kind::Parquet => {
+            let mut rows = ParquetRows::open(&input.path, reading)?;
+            until_fault(move || rows.piece())
+        }
+        Kind::Jsonl => rows(JsonLines::new(Opened::new(input, reading)?, reading)),
+        Kind::Csv => table(Table::new(Opened::new(input, reading)?, b",;\t", reading)?),
+        Kind::Tsv => table(Table::new(Opened::new(input, reading)?, b"\t", reading)?),
+        Kind::Json | Kind::Plain => {
+            let opened = Opened::new(input, reading)?;
+            if kind == Kind::Json && plain::whole_object(&opened.head) {
+                rows(JsonLines::new(opened, reading))
+            } else {
+                Box::new(PlainText::new(opened, reading)?)
+            }
+        }
     })
 }
 

@@ -24,16 +24,16 @@ pub(super) struct JsonLines {
     line: u64,
     /// Rows that were read: lines that are not blank.
     rows: u64,
-    over: bool,
 }
 
 impl JsonLines {
     pub(super) fn new(opened: Opened, reading: &Rc<Reading>) -> Self {
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
-        Self { name, bytes: opened.bytes(), reading, line: 0, rows: 0, over: false }
+        Self { name, bytes: opened.bytes(), reading, line: 0, rows: 0 }
     }
 
-    fn piece(&mut self) -> Outcome<Option<Piece>> {
+    /// The next text; none after the last one.
+    pub(super) fn piece(&mut self) -> Outcome<Option<Piece>> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -83,19 +83,6 @@ impl JsonLines {
 
     fn wrong(&self, what: &str, then: &str) -> Failure {
         Failure::usage(format!("{}, line {}: {what}; {then}", self.name, self.line))
-    }
-}
-
-impl Iterator for JsonLines {
-    type Item = Outcome<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let piece = self.piece().transpose();
-        self.over = !matches!(piece, Some(Ok(_)));
-        piece
     }
 }
 

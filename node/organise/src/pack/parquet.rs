@@ -39,7 +39,6 @@ pub(super) struct ParquetRows {
     /// Nothing where a row has no text.
     batch: vec::IntoIter<Option<ByteArray>>,
     row: u64,
-    over: bool,
 }
 
 impl ParquetRows {
@@ -54,10 +53,11 @@ impl ParquetRows {
         let (column, depth) = column(reader.metadata().file_metadata().schema_descr(), &reading.column)
             .map_err(|what| Failure::usage(format!("{name}: {what}")))?;
         let (reading, batch) = (Rc::clone(reading), Vec::new().into_iter());
-        Ok(Self { name, reader, reading, column, depth, groups: 0, group: None, batch, row: 0, over: false })
+        Ok(Self { name, reader, reading, column, depth, groups: 0, group: None, batch, row: 0 })
     }
 
-    fn piece(&mut self) -> Outcome<Option<Piece>> {
+    /// The next text; none after the last one.
+    pub(super) fn piece(&mut self) -> Outcome<Option<Piece>> {
         loop {
             let Some(value) = self.batch.next() else {
                 let read = caught(|| self.read()).map_err(|error| damaged(&self.name, &error))?;
@@ -116,19 +116,6 @@ impl ParquetRows {
             let value = |depth: i16| if depth == deepest { values.next() } else { None };
             return Ok(Some(depths.into_iter().map(value).collect()));
         }
-    }
-}
-
-impl Iterator for ParquetRows {
-    type Item = Outcome<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let piece = self.piece().transpose();
-        self.over = !matches!(piece, Some(Ok(_)));
-        piece
     }
 }
 
@@ -268,8 +255,8 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[place] ^= 0x7f;
             fs::write(&path, &flipped).unwrap();
-            if let Ok(rows) = ParquetRows::open(&path, &Rc::new(Reading::new("text", None))) {
-                rows.for_each(drop);
+            if let Ok(mut rows) = ParquetRows::open(&path, &Rc::new(Reading::new("text", None))) {
+                while let Ok(Some(_)) = rows.piece() {}
             }
         }
         fs::write(&path, &whole).unwrap();

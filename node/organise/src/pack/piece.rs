@@ -1,6 +1,7 @@
 //! Texts as they come from wherever they are.
 
 use std::cell::Cell;
+use std::iter;
 
 use clap::ValueEnum;
 use muster_replica::exit::Outcome;
@@ -35,6 +36,19 @@ pub(super) struct Piece {
 
 /// Pieces in order.
 pub(super) type Pieces = Box<dyn Iterator<Item = Outcome<Piece>>>;
+
+/// The pieces that a reader gives until it has none or fails: what follows a fault is not looked at.
+pub(super) fn until_fault(mut piece: impl FnMut() -> Outcome<Option<Piece>> + 'static) -> Pieces {
+    let mut over = false;
+    Box::new(iter::from_fn(move || {
+        if over {
+            return None;
+        }
+        let piece = piece().transpose();
+        over = !matches!(piece, Some(Ok(_)));
+        piece
+    }))
+}
 
 /// How to read, and what was noticed.
 pub(super) struct Reading {

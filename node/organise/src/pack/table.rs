@@ -27,7 +27,6 @@ pub(super) struct Table {
     column: usize,
     /// The row that was read last.
     row: u64,
-    over: bool,
 }
 
 impl Table {
@@ -67,7 +66,7 @@ impl Table {
         let bounded = Bounded { source: opened.bytes(), left: Rc::clone(&left) };
         let all: Box<dyn Read> = Box::new(bounded.chain(last));
         let rows = builder(delimiter).from_reader(all);
-        let mut table = Self { name, rows, left, reading, columns, column, row: 0, over: false };
+        let mut table = Self { name, rows, left, reading, columns, column, row: 0 };
         if columns > 0 {
             table.record()?;
         }
@@ -96,7 +95,8 @@ impl Table {
         Ok(Some(record))
     }
 
-    fn piece(&mut self) -> Outcome<Option<Piece>> {
+    /// The next text; none after the last one.
+    pub(super) fn piece(&mut self) -> Outcome<Option<Piece>> {
         while let Some(record) = self.record()? {
             let text = record.get(self.column).unwrap_or_default();
             if text.is_empty() {
@@ -114,19 +114,6 @@ impl Table {
     fn wrong(&self, line: u64, what: &str) -> Failure {
         let then = "mend it, or pack the file as it is with --format text";
         Failure::usage(format!("{}, line {line}: {what}; {then}", self.name))
-    }
-}
-
-impl Iterator for Table {
-    type Item = Outcome<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let piece = self.piece().transpose();
-        self.over = !matches!(piece, Some(Ok(_)));
-        piece
     }
 }
 
