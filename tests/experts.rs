@@ -207,7 +207,7 @@ fn row_of(node: &Process) -> Option<u16> {
 #[test]
 fn a_row_whose_holders_are_killed_is_closed_and_another_node_takes_it_up() {
     let lines = "few = 2\nheld = 0\nlag = 0\n";
-    let settings = waiting(150, 0.0, 10, 1, lines) + "[retention]\ncontributions = 4\n";
+    let settings = waiting(90, 0.0, 10, 1, lines) + "[retention]\ncontributions = 4\n";
     let run = Run::routed(programs!(), &settings, None, ROWS);
     let mut steward = run.host();
     let mut watch = run.watch("verifier", &run.invite("verifier", 1));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use e2e::harm::capture;
+use e2e::parallel::in_parallel;
 use e2e::sim::{Behaviour, Experts, Plan, Player, Report, Sim, cast};
 use muster_core::grid::power_of_two;
 use muster_core::ids::{MemberId, Round, Row, ShardId};
@@ -110,10 +111,10 @@ fn a_held_row_applies_what_has_passed() {
 /// The bar, a quarter of them, is a rate over many seeds.
 #[test]
 fn who_passes_the_poison_of_a_held_row_is_banned_with_its_author() {
+    const SEEDS: u64 = 24;
     let attacks = ["pair".parse().expect("an attack")];
-    let mut banned = (0, 0);
-    for seed in 0..48 {
-        let plan = plan(seed, 40, cast(6, &attacks, Round(4), seed), 3);
+    let banned = in_parallel(&(0..SEEDS).collect::<Vec<u64>>(), |seed| {
+        let plan = plan(*seed, 40, cast(6, &attacks, Round(4), *seed), 3);
         let change = |manifest: &mut Manifest| {
             (manifest.model.width, manifest.model.sequence) = (8, 16);
             (manifest.retention.contributions, manifest.retention.states) = (8, 8);
@@ -121,11 +122,11 @@ fn who_passes_the_poison_of_a_held_row_is_banned_with_its_author() {
         };
         let report = Sim::new(Plan { verifiers: 3, friends: 2, change, ..plan }).finish();
         assert_eq!(report.false_bans(), 0, "seed {seed}");
-        banned.0 += report.convictions.len();
-        banned.1 += report.verifiers_banned.0;
-    }
-    assert_eq!(banned.0, 48, "every author is banned");
-    assert!(banned.1 >= 24, "{} of 96 accomplices", banned.1);
+        (report.convictions.len() as u64, report.verifiers_banned.0 as u64)
+    });
+    let (authors, accomplices) = banned.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert_eq!(authors, SEEDS, "every author is banned");
+    assert!(accomplices >= 2 * SEEDS / 4, "{accomplices} of {} accomplices", 2 * SEEDS);
 }
 
 /// `capture` of two of three: the rule takes them for the honest ones, and all of a thin row is audited (STAND-10).

@@ -46,7 +46,7 @@ pub use experts::{Experts, mixture};
 use law::Law;
 pub use law::Longest;
 use node::{Node, addresses};
-pub use plan::{Behaviour, Plan, Player, Temper, cast};
+pub use plan::{Behaviour, Plan, Player, Temper, cast, places};
 pub use report::{Conviction, Left, Report, WrongPart};
 use steward::Disk;
 use watcher::Watcher;

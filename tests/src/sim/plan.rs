@@ -110,10 +110,14 @@ impl Player {
     }
 }
 
+/// Where [`cast`] puts so many cheats among the nodes: spread evenly.
+pub fn places(nodes: usize, cheats: usize) -> Vec<usize> {
+    (0..cheats).map(|cheat| (2 * cheat + 1) * nodes / (2 * cheats)).collect()
+}
+
 /// Honest nodes, and cheats of one coalition spread evenly among them, one for each of these attacks, from this round on.
 pub fn cast(nodes: usize, attacks: &[Attack], from: Round, seed: u64) -> Vec<Player> {
-    let slots: Vec<usize> =
-        (0..attacks.len()).map(|cheat| (2 * cheat + 1) * nodes / (2 * attacks.len())).collect();
+    let slots = places(nodes, attacks.len());
     let coalition = Coalition::of(slots.iter().map(|slot| node_identity(*slot).id()));
     let player = |number: usize| match slots.iter().position(|slot| *slot == number) {
         Some(cheat) => {
