@@ -43,8 +43,10 @@ fn cheats_that_counted_are_banned_and_the_archive_replays_to_the_bit() {
     assert_eq!(code, 0, "{output}");
     let exhibits = fs::read_dir(run.path("run/exhibits")).expect("exhibits").count();
     assert!(exhibits >= 3, "the cheat counted in {exhibits} rounds");
-    for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {
-        let path = evidence.expect("an entry").path();
+    assert_eq!(run.check_bundles("run"), 1);
+    let entries = fs::read_dir(run.path("run/evidence")).expect("evidence");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    for path in paths.filter(|path| path.extension().is_some_and(|ending| ending == "evidence")) {
         let (code, output) = run.verifier(&["check", &path.to_string_lossy()]);
         assert_eq!(code, 0, "{output}");
         assert!(output.contains("guilty"), "{output}");

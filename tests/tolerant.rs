@@ -84,6 +84,7 @@ fn a_jury_bans_who_is_wrong_and_nobody_else() {
             .expect("JSON");
     // TOL-9: each of them by the word of drawn jurors beside the accuser's.
     assert_eq!(report["bans"].as_array().map(Vec::len), Some(3), "{output}");
+    assert!(run.check_bundles("drill/run") >= 3, "with the integers that were committed to");
     let (code, output) = run.verifier(&["replay", &run.at("drill/run")]);
     assert_eq!(code, 2, "{output}");
     assert!(output.contains("profile is f32"), "{output}");

@@ -12,6 +12,9 @@ use std::time::Duration;
 use e2e::processes::{Process, Run, wait_for};
 use e2e::programs;
 use e2e::settings::Settings;
+use muster_core::ids::Digest;
+use muster_store::bundles::{bundle_in, bundle_path};
+use muster_store::home::Home;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
@@ -96,6 +99,7 @@ fn every_role_shows_the_run_while_it_goes_on_and_its_folder_afterwards() {
     let (code, output) =
         run.verifier(&["check", &run.at(&format!("site/evidence/{evidence}")), "--run", &folder]);
     assert_eq!(code, 0, "{output}");
+    downloads(&run, &folder, evidence);
     let audits: Value = serde_json::from_str(&text("api/audits.json")).expect("JSON");
     let open =
         audits["rows"].as_array().expect("audits").iter().filter(|audit| audit["state"] == "requested");
@@ -110,6 +114,65 @@ fn every_role_shows_the_run_while_it_goes_on_and_its_folder_afterwards() {
     for file in all.filter(|entry| entry.path().is_file()) {
         assert!(!fs::read_to_string(file.path()).unwrap_or_default().contains(&hex), "{:?}", file.path());
     }
+}
+
+/// A ban is downloaded as one file and confirmed by somebody who has nothing else; a changed one is refused.
+fn downloads(run: &Run, folder: &str, evidence: &str) {
+    let pages = run.spawn("pages", programs!().muster, &["view", folder, "--web", "127.0.0.1:0"]);
+    pages.wait_for_log("http://");
+    let address =
+        pages.log().split("http://").nth(1).expect("an address").split('/').next().expect("one").to_owned();
+    let path = format!("/evidence/{evidence}.bundle");
+    wait_for("the ban on its page", || {
+        get(&address, "/bans.html").is_some_and(|page| page.contains(&format!("href=\"{}\"", &path[1..])))
+    });
+    let bundle = bytes(&address, &path);
+    let file = run.path("downloaded.bundle");
+    let check = |bytes: &[u8]| {
+        fs::write(&file, bytes).expect("a file");
+        let (code, output) = run.verifier(&["check", &file.to_string_lossy()]);
+        assert!(!output.contains("panicked"), "{output}");
+        (code, output)
+    };
+    let (code, output) = check(&bundle);
+    let id = run.good(&["id", "--data-dir", &run.at("lazy")]);
+    assert!(code == 0 && output.contains(id.trim()) && output.contains("compare both"), "{output}");
+    for share in 1..24 {
+        let mut changed = bundle.clone();
+        let place = bundle.len() * share / 24;
+        changed[place] ^= 1 << (share % 8);
+        let (code, output) = check(&changed);
+        assert!(code == 3 && output.contains("was changed or cut short"), "{place}: {output}");
+    }
+    assert_eq!(check(&bundle[..bundle.len() / 2]).0, 3);
+    // Whoever changes it may also make a new checksum.
+    let home = Home::open(&run.path("forger")).expect("a home");
+    let contents = bundle_in(&run.path("run/evidence").join(format!("{evidence}.bundle"))).expect("a bundle");
+    let contents = contents.expect("a bundle");
+    let forged = bundle_path(home.path(), &Digest([0; 32]));
+    for share in 0..24 {
+        let (mut contents, place) = (contents.clone(), contents.len() * share / 24);
+        contents[place] ^= 1 << (share % 8);
+        home.save_bundle(&Digest([0; 32]), &contents).expect("a forged bundle");
+        let (code, output) = check(&fs::read(&forged).expect("a bundle"));
+        assert!(code == 5 || code == 1, "byte {place} of the contents: {code} {output}");
+    }
+}
+
+/// Bytes of a file over HTTP, as many as are announced.
+fn bytes(address: &str, path: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    let (head, body) = answer.split_at(end);
+    let head = String::from_utf8_lossy(head).to_lowercase();
+    assert!(
+        head.starts_with("http/1.1 200") && head.contains(&format!("content-length: {}\r\n", body.len())),
+        "{head}"
+    );
+    body.to_vec()
 }
 
 #[test]

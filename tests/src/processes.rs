@@ -430,6 +430,23 @@ impl Run {
         assert!(output.contains(&root) || output.contains(&root[..16]), "{output}");
     }
 
+    /// Checks each bundle of a folder where nothing else is, and gives how many there are: all are of who is guilty.
+    pub fn check_bundles(&self, folder: &str) -> usize {
+        let entries = fs::read_dir(self.path(folder).join("evidence")).expect("evidence");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let bundles = paths.filter(|path| path.extension().is_some_and(|ending| ending == "bundle"));
+        let alone = tempfile::tempdir().expect("a folder");
+        bundles
+            .map(|path| {
+                let copy = alone.path().join("downloaded");
+                fs::copy(&path, &copy).expect("a copy");
+                let (code, output) = self.verifier(&["check", &copy.to_string_lossy()]);
+                assert!(code == 0 && output.contains("guilty: "), "{}: {output}", path.display());
+                assert!(output.contains("compare both with your invitation"), "{output}");
+            })
+            .count()
+    }
+
     /// Replays the archive: exit code and output. A report of a good one is as the spec says.
     pub fn replay(&self) -> (i32, String) {
         let done = self.verifier(&["replay", &self.at("run"), "--report", &self.at("replayed")]);

@@ -1,4 +1,6 @@
-//! `check`: re-executes one piece of evidence with what a folder holds.
+//! `check`: re-executes one piece of evidence with what a folder holds, or a bundle.
+
+mod bundled;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,22 +22,29 @@ use muster_core::messages::wire::BlockData;
 use muster_core::sign::Signed;
 use muster_core::state::{State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, find_state, read_ledger};
+use muster_replica::bundle::Bundle;
 use muster_replica::exit::Failure;
 use muster_replica::memory;
+use muster_store::bundles::bundle_in;
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
 use muster_store::reading;
 
+use self::bundled::BundleWitness;
+use crate::output::say;
 use crate::session::rounds_bar;
 
-/// Re-executes the evidence in a file. The folder, by default the one two levels above the file, gives the manifest and,
-/// where the messages do not decide alone, the text, the state and the contribution: a steward's, a verifier's, a
-/// node's, or an archive.
+/// Re-executes the evidence in a file, or in a bundle as it was downloaded. The folder, by default the one two levels above a file
+/// of evidence, gives the manifest and, where the messages do not decide alone, the text, the state and the contribution: a
+/// steward's, a verifier's, a node's, or an archive. A bundle brings these itself, and takes from a folder what it lacks.
 ///
 /// # Errors
 /// [`Failure`] when there is nothing to decide on: no file, no manifest, or one that breaks a rule. What is missing to decide is
 /// [`Judgement::Undecided`], in words.
 pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judgement, Failure> {
+    if let Some(contents) = bundle_in(file)? {
+        return bundled(&contents, run, machine);
+    }
     let bytes = reading::evidence_in(file)?;
     let evidence: Evidence = match decode(&bytes) {
         Ok(evidence) => evidence,
@@ -48,7 +57,52 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         Failure::usage("no manifest.bin beside this evidence: name the run's folder with --run DIR")
     })?;
     let manifest = permitted(&folder)?;
-    let accused = match accused(&manifest, &evidence) {
+    let witness = |accused| FolderWitness::new(folder, manifest.clone(), accused, machine);
+    examine(&manifest, &evidence, machine, witness)
+}
+
+/// The same of a bundle, whose run is said: only its id tells whether it is the run that somebody means.
+fn bundled(contents: &[u8], run: Option<PathBuf>, machine: Machine) -> Result<Judgement, Failure> {
+    let bundle = match Bundle::open(contents) {
+        Ok(bundle) => bundle,
+        Err(why) => return Ok(Judgement::Malformed(why)),
+    };
+    let (manifest, evidence) = (bundle.manifest.clone(), bundle.evidence.clone());
+    if let Some(folder) = &run
+        && permitted(folder)?.run() != manifest.run()
+    {
+        return Err(Failure::usage(format!(
+            "{} is of another run than this bundle, which is of {:#}",
+            folder.display(),
+            manifest.run()
+        )));
+    }
+    say(&format!(
+        "run {:#} ({}), steward {:#}: compare both with your invitation, or with what others say",
+        manifest.run(),
+        &*manifest.name,
+        manifest.steward
+    ));
+    let witness = |accused| {
+        let folder = run.map(|folder| FolderWitness::new(folder, manifest.clone(), accused, machine));
+        BundleWitness::new(bundle, folder)
+    };
+    examine(&manifest, &evidence, machine, witness)
+}
+
+/// A witness that says what it did not find and where to get it.
+trait Searching: Witness {
+    /// One sentence for each thing.
+    fn missing(&self) -> Vec<String>;
+}
+
+fn examine<W: Searching>(
+    manifest: &Manifest,
+    evidence: &Evidence,
+    machine: Machine,
+    witness: impl FnOnce(Option<(Round, MemberId)>) -> W,
+) -> Result<Judgement, Failure> {
+    let accused = match accused(manifest, evidence) {
         Ok(accused) => accused,
         Err(reject) => return Ok(malformed(&reject)),
     };
@@ -59,13 +113,13 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     };
     // Where messages decide alone, a machine that computes nothing can judge them.
     if accused.is_some() {
-        memory::check(memory::following(&manifest, machine.threads)).map_err(Failure::arithmetic)?;
+        memory::check(memory::following(manifest, machine.threads)).map_err(Failure::arithmetic)?;
         arithmetic.self_test().map_err(Failure::arithmetic)?;
     }
-    let mut witness = FolderWitness::new(folder, manifest.clone(), accused, machine);
-    Ok(match judge(&manifest, &evidence, &mut witness, &mut *arithmetic) {
-        Judgement::Undecided(_) if !witness.missing.is_empty() => {
-            Judgement::Undecided(witness.missing.join("; "))
+    let mut witness = witness(accused);
+    Ok(match judge(manifest, evidence, &mut witness, &mut *arithmetic) {
+        Judgement::Undecided(_) if !witness.missing().is_empty() => {
+            Judgement::Undecided(witness.missing().join("; "))
         }
         judgement => judgement,
     })
@@ -90,6 +144,30 @@ fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, Me
         return Ok(evidence.state(manifest.run()).map(|(round, _)| (round, claim.subject)));
     }
     Ok(evidence.freeze().map(|_| (claim.round, claim.subject)))
+}
+
+/// The ledger after these records, or before the first one at which it is far enough.
+fn followed(
+    manifest: &Manifest,
+    records: &[Signed<Record>],
+    enough: impl Fn(&Ledger) -> bool,
+) -> Result<Ledger, String> {
+    let mut ledger = Ledger::new(Arc::new(manifest.clone()));
+    for signed in records {
+        if enough(&ledger) {
+            break;
+        }
+        ledger.apply(signed).map_err(|reject| format!("record {}: {reject}", ledger.height()))?;
+    }
+    Ok(ledger)
+}
+
+/// A round once it is over, or as far as these records go.
+fn sealed_round(manifest: &Manifest, records: &[Signed<Record>], round: Round) -> Result<RoundView, String> {
+    // Not further: later records make the ledger forget the round.
+    let over = |ledger: &Ledger| ledger.round(round).is_some_and(|view| view.results().is_some());
+    let ledger = followed(manifest, records, over)?;
+    ledger.round(round).cloned().ok_or_else(|| "it ends before, or has forgotten it".to_owned())
 }
 
 fn malformed(reject: &Reject) -> Judgement {
@@ -140,31 +218,13 @@ impl FolderWitness {
 
     /// The ledger before a height.
     fn chain(&self, height: Height) -> Result<Ledger, String> {
-        let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
-        for signed in &self.records(height)? {
-            if ledger.height() == height {
-                break;
-            }
-            ledger.apply(signed).map_err(|reject| format!("record {}: {reject}", ledger.height()))?;
-        }
+        let records = self.records(height)?;
+        let ledger = followed(&self.manifest, &records, |ledger| ledger.height() == height)?;
         if ledger.height() == height {
             Ok(ledger)
         } else {
             Err(format!("it ends at height {}", ledger.height()))
         }
-    }
-
-    /// A round once it is over, or as far as the ledger here goes.
-    fn sealed_round(&self, round: Round) -> Result<RoundView, String> {
-        let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
-        for signed in &self.records(Height(u64::MAX))? {
-            ledger.apply(signed).map_err(|reject| format!("record {}: {reject}", ledger.height()))?;
-            // Not further: later records make the ledger forget the round.
-            if ledger.round(round).is_some_and(|view| view.results().is_some()) {
-                break;
-            }
-        }
-        ledger.round(round).cloned().ok_or_else(|| "it ends before, or has forgotten it".to_owned())
     }
 
     /// A contribution as it was committed: an exhibit, or its leaves recomputed.
@@ -260,6 +320,12 @@ impl FolderWitness {
     }
 }
 
+impl Searching for FolderWitness {
+    fn missing(&self) -> Vec<String> {
+        self.missing.clone()
+    }
+}
+
 impl Witness for FolderWitness {
     fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State> {
         let state = self.whole_state(root)?.select(shards.iter().copied());
@@ -322,7 +388,8 @@ impl Witness for FolderWitness {
     }
 
     fn round(&mut self, round: Round) -> Option<RoundView> {
-        let view = self.sealed_round(round);
+        let view =
+            self.records(Height(u64::MAX)).and_then(|records| sealed_round(&self.manifest, &records, round));
         view.map_err(|why| {
             self.missing.push(format!(
                 "round {round} is not in the ledger of {} ({why}): whoever follows the run has it",

@@ -89,13 +89,14 @@ enum VerifierCommand {
     /// Re-execute one piece of evidence.
     ///
     /// Exit codes: 0 guilty, the evidence holds; 1 not guilty; 3 undecided, and what is missing is said; 5 malformed, no
-    /// evidence of anything. Two commitments in one round, and most misconduct of the steward, are decided by the file and
+    /// evidence of anything. A bundle, which the steward's pages offer for each ban, brings all that it needs, and the run's id is
+    /// printed to be compared. Of a file of evidence alone, two commitments in one round, and most misconduct of the steward, are decided by the file and
     /// the run's manifest.bin alone. A record that breaks a rule takes the ledger, a wrong root the state before it and the
     /// round's values, everything else text, state and contribution: these are looked for in the folder.
     Check {
-        /// A file of the folder `evidence` of a run.
+        /// A file of the folder `evidence` of a run, or a bundle as it was downloaded.
         evidence: PathBuf,
-        /// The run's folder; by default the one two levels above the file.
+        /// The run's folder; by default the one two levels above a file of evidence. For a bundle: where to look for what it lacks.
         #[arg(long)]
         run: Option<PathBuf>,
         #[command(flatten)]

@@ -15,13 +15,17 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::Update;
 use muster_keeper::intake::shelf::Shelf;
+use muster_replica::bundle::{Asked, Sources, seal};
 use muster_replica::{
     Brought, CommittedContribution, InputBlocks, InputSources, KeptState, Offers, PartInputs, Peers, Replica,
     WantedContribution,
 };
+use muster_roles::steward::KeptContribution;
+use muster_store::bundles::bundle_path;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
+use muster_store::journal::Journal;
 use muster_store::reading::part_exhibit;
 use tokio::sync::{Semaphore, watch};
 
@@ -76,6 +80,8 @@ pub(super) struct Court {
     pub(super) manifest: Arc<Manifest>,
     pub(super) layout: Arc<Layout>,
     pub(super) home: Home,
+    /// The ledger.
+    pub(super) journal: Arc<Journal>,
     /// The contributions in this home.
     pub(super) shelf: Arc<Shelf>,
     /// Whether the aggregates of all rounds stay.
@@ -235,5 +241,36 @@ impl Court {
         let replica = lock(&self.replica);
         let found = evidence.state(self.manifest.run()).and_then(|(_, root)| replica.state_at(&root));
         found.into_iter().collect()
+    }
+
+    /// Keeps what a ban rests on.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub(super) fn keep_evidence(
+        &self,
+        evidence: &Evidence,
+        exhibit: Option<KeptContribution>,
+    ) -> Result<(), StoreError> {
+        if let Some(KeptContribution { round, member, q }) = exhibit {
+            self.home.save_exhibit(round, &member, &q)?;
+        }
+        self.home.save_evidence(evidence)?;
+        // What messages alone decide had no hearing that has made one.
+        if !bundle_path(self.home.path(), &evidence.digest()).is_file() {
+            self.bundle(evidence, Asked::default());
+        }
+        Ok(())
+    }
+
+    /// AUDIT-30: keeps evidence with what it was judged by as one file, for whoever has nothing else.
+    pub(super) fn bundle(&self, evidence: &Evidence, asked: Asked) {
+        let states = self.states(evidence);
+        let (manifest, dataset, journal) = (&*self.manifest, &*self.dataset, &*self.journal);
+        let roots = states.first().and_then(KeptState::pieces);
+        let contents = seal(evidence, asked, &Sources { manifest, dataset, journal, roots });
+        if let Err(error) = self.home.save_bundle(&evidence.digest(), &contents) {
+            tracing::warn!("a ban can be examined, but not downloaded as one file: {error}");
+        }
     }
 }

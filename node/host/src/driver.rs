@@ -27,9 +27,7 @@ use muster_roles::keeper::Wanted;
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, PartName, Purpose};
 use muster_roles::steward::hearing::Matter;
-use muster_roles::steward::{
-    Bulletin, Dial, HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput,
-};
+use muster_roles::steward::{Bulletin, Dial, HostingEnd, Question, Steward, StewardEffect, StewardInput};
 use muster_show::Shown;
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
@@ -285,10 +283,7 @@ impl StewardDriver {
                 });
             }
             StewardEffect::KeepEvidence(evidence, exhibit) => {
-                if let Some(KeptContribution { round, member, q }) = exhibit {
-                    self.court.home.save_exhibit(round, &member, &q)?;
-                }
-                self.court.home.save_evidence(&evidence)?;
+                self.court.keep_evidence(&evidence, exhibit)?;
             }
             StewardEffect::Exhibit(owed) => self.exhibit(owed),
             StewardEffect::KeepParts { parts, at_once } => self.keep_parts(parts, at_once),

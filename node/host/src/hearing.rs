@@ -8,7 +8,9 @@ use muster_core::ids::{Block, MemberId, Round};
 use muster_core::lock::lock;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::evidence::Evidence;
+use muster_core::regime::Regime;
 use muster_core::state::Arithmetic;
+use muster_replica::bundle::{Asked, Recorder};
 use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{Brought, Exhibited, patience};
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
@@ -51,10 +53,11 @@ impl Court {
 
     /// Judges on the first code path, and where a ban for life would follow from leaves in `exact`, on the second one too.
     fn judge_twice(&self, evidence: &Evidence, brought: &Brought) -> Outcome<Judgement> {
-        let judgement = self.judge(evidence, brought.clone());
+        let (judgement, asked) = self.judge(evidence, brought.clone());
         let Judgement::Guilty { culprit, round, finding, .. } = &judgement else { return Ok(judgement) };
         // AUDIT-12: what messages decide needs no arithmetic, and where there is a tolerance a jury judges.
         if !self.is_exact() || !finding.is_recomputed() {
+            self.bundle(evidence, asked);
             return Ok(judgement);
         }
         // The accuser may lie, so that its second opinion is no substitute: without this one, one machine
@@ -66,6 +69,7 @@ impl Court {
             Judgement::Guilty { culprit: other, finding: also, .. }
                 if other == *culprit && also == *finding =>
             {
+                self.bundle(evidence, asked);
                 Ok(judgement)
             }
             // Neither result can be trusted, nor any later one of this machine: it stops.
@@ -73,13 +77,19 @@ impl Court {
         }
     }
 
-    fn judge(&self, evidence: &Evidence, brought: Brought) -> Judgement {
+    /// The judgement, and what it was made of.
+    fn judge(&self, evidence: &Evidence, brought: Brought) -> (Judgement, Asked) {
+        let (mut witness, mut asked) = (self.witness(evidence, brought), Asked::default());
+        let moments = Regime::of(&self.manifest).begins_with_moments();
+        let mut recorder = Recorder::new(&mut witness, &mut asked, moments);
         // The rule's arithmetic is its own; a round may be waiting for this.
-        if let Evidence::Aggregation(part) = evidence {
-            return judge_reduction(&self.manifest, part, &mut self.witness(evidence, brought));
-        }
-        let mut arithmetic = lock(&self.arithmetic);
-        judge(&self.manifest, evidence, &mut self.witness(evidence, brought), &mut **arithmetic)
+        let judgement = if let Evidence::Aggregation(part) = evidence {
+            judge_reduction(&self.manifest, part, &mut recorder)
+        } else {
+            let mut arithmetic = lock(&self.arithmetic);
+            judge(&self.manifest, evidence, &mut recorder, &mut **arithmetic)
+        };
+        (judgement, asked)
     }
 
     fn witness(&self, evidence: &Evidence, brought: Brought) -> Exhibited {
@@ -199,7 +209,9 @@ mod tests {
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
     use muster_core::state::{Arithmetic, LeafJob, State, Update};
+    use muster_replica::bundle::Bundle;
     use muster_replica::exit::Exit;
+    use muster_store::bundles::{bundle_in, bundle_path};
 
     use super::*;
     use crate::retro::tests::{TINY, court};
@@ -282,13 +294,32 @@ mod tests {
         Ok(Arc::new(court).hear(matter, Wants::Nothing, Duration::ZERO).await?.judgement)
     }
 
+    /// AUDIT-30: everything that this judge has looked at is in the bundle, and nothing else passes for it.
+    fn bundled(evidence: &Evidence, contents: &[u8]) {
+        let whole = Bundle::open(contents).unwrap();
+        assert_eq!(whole.evidence, *evidence);
+        let (root, state) = whole.state.unwrap();
+        assert_eq!(Some(root), evidence.state(whole.manifest.run()).map(|(_, root)| root));
+        assert!(state.first.is_empty() && !state.parameters.is_empty(), "moments are not looked at");
+        for place in (0..contents.len()).step_by(97) {
+            let mut changed = contents.to_vec();
+            changed[place] ^= 1 << (place % 8);
+            let Ok(changed) = Bundle::open(&changed) else { continue };
+            // What is signed, or has the run's id as its hash, a judge refuses.
+            let same = changed.manifest == whole.manifest && changed.evidence == whole.evidence;
+            assert!(!same, "byte {place}");
+        }
+    }
+
     #[tokio::test]
     async fn audit_12_two_code_paths_agree_before_a_ban_for_life() {
         let folder = tempfile::tempdir().unwrap();
         let (good, steward) = court(&folder.path().join("good"), TINY);
         let evidence = accused(&good, &steward, false);
-        let judgement = heard(good, evidence).await.unwrap();
+        let path = bundle_path(good.home.path(), &evidence.digest());
+        let judgement = heard(good, evidence.clone()).await.unwrap();
         assert!(matches!(judgement, Judgement::Guilty { .. }), "{judgement:?}");
+        bundled(&evidence, &bundle_in(&path).unwrap().unwrap());
         let (good, steward) = court(&folder.path().join("right"), TINY);
         let evidence = accused(&good, &steward, true);
         let judgement = heard(good, evidence).await.unwrap();

@@ -210,7 +210,6 @@ fn assemble(
         recovered;
     let RunFiles { inbox, kept, report, origins } = files;
     let layout = ledger.layout().clone();
-    let results = Results::new(layout.clone()).with_disk(home.clone());
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Connections::new(&ledger));
@@ -222,6 +221,7 @@ fn assemble(
         manifest,
         layout,
         home,
+        journal: journal.clone(),
         shelf: intake.shelf().clone(),
         keep_aggregates: options.keep_aggregates,
         peers,
@@ -243,8 +243,8 @@ fn assemble(
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
         journal,
         identity,
+        results: Results::new(court.layout.clone()).with_disk(court.home.clone()),
         court,
-        results,
         intake,
         work: Places::new(WORK, 0),
         dial_back,

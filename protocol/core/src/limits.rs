@@ -10,6 +10,10 @@ pub const SOON: u64 = 3_000;
 pub const SLOWEST: u64 = 1 << 20;
 /// Holders of a contribution that are waited for, one after the other.
 pub const HOLDERS: u64 = 4;
+/// Longest bundle of one piece of evidence, in bytes.
+pub const BUNDLE_BYTES: u64 = 64 << 20;
+/// Bytes of the bundles that a steward keeps: beyond, the oldest make room.
+pub const BUNDLES_BYTES: u64 = 1 << 30;
 /// Longest Noise frame, in bytes, tag included.
 pub const FRAME_BYTES: usize = 65_535;
 /// Frames that one direction of a channel carries before the channel is replaced: AES-GCM stays far below its bound.

@@ -124,6 +124,8 @@ impl HeldState {
 #[derive(Clone, Debug)]
 pub struct KeptState {
     root: Digest,
+    /// Roots of all its shards, where they are known: what proves a part of it to others.
+    pieces: Option<Arc<StateRoots>>,
     /// Whether it has its moments.
     whole: bool,
     /// The shards that leaves are computed on: in memory, or moved to the disk since.
@@ -136,12 +138,8 @@ pub struct KeptState {
 impl KeptState {
     /// Of a state that is in memory, with the run's root.
     pub fn in_memory(root: Digest, state: Arc<State>) -> Self {
-        Self::assemble(root, state, Rows::new())
-    }
-
-    fn assemble(root: Digest, state: Arc<State>, rows: Rows) -> Self {
         let (whole, near) = (!state.first.is_empty(), state.held().collect());
-        Self { root, whole, near, state, rows }
+        Self { root, pieces: None, whole, near, state, rows: Rows::new() }
     }
 
     /// Of a state, which shares its memory until the next step; its moments only if it is to be kept `whole`.
@@ -154,7 +152,9 @@ impl KeptState {
         let row = |(id, file): (&ShardId, &RowFile)| {
             (*id, if whole { file.clone() } else { file.without_moments() })
         };
-        Self::assemble(held.roots.root(), state, held.rows.iter().map(row).collect())
+        let rows = held.rows.iter().map(row).collect();
+        let pieces = Some(Arc::new(held.roots.clone()));
+        Self { pieces, rows, ..Self::in_memory(held.roots.root(), state) }
     }
 
     /// The same with all its shards on the disk. `roots` are those of the state.
@@ -168,12 +168,18 @@ impl KeptState {
                 rows.insert(id, files.put(shard, *roots)?);
             }
         }
-        Ok(Self { state: Arc::default(), rows, near: self.near.clone(), ..*self })
+        let (pieces, near) = (self.pieces.clone(), self.near.clone());
+        Ok(Self { state: Arc::default(), pieces, rows, near, ..*self })
     }
 
     /// The run's root.
     pub fn root(&self) -> Digest {
         self.root
+    }
+
+    /// Roots of all its shards, where they are known.
+    pub fn pieces(&self) -> Option<&StateRoots> {
+        self.pieces.as_deref()
     }
 
     /// The shards that leaves are computed on. Read from the disk if they are there; none where that cannot be read.

@@ -9,6 +9,7 @@ mod allowance;
 pub mod archive;
 pub mod backend;
 mod bootstrap;
+pub mod bundle;
 mod contributions;
 mod crew;
 mod dialling;

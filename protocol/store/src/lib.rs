@@ -16,6 +16,7 @@
 //! | `rows/` | rows of experts that are not kept in memory | dropped at the next start |
 
 pub mod archive;
+pub mod bundles;
 pub mod contributions;
 pub mod dataset;
 pub mod error;

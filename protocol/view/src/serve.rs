@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -18,16 +19,20 @@ use axum::http::{Method, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use muster_core::limits::BUNDLE_BYTES;
+use muster_core::lock::lock;
 use muster_net::capacity::{Capacity, tell_unaccepted};
 use muster_net::source::Source;
+use muster_store::regular;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
-use tokio_stream::wrappers::WatchStream;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 
 use crate::site::{Page, Purpose, Site};
@@ -41,6 +46,11 @@ const LONGEST: Duration = Duration::from_secs(300);
 const PER_SOURCE: usize = 24;
 /// Pages made at once: what a run computes with must not be taken by those who look.
 const MAKERS: usize = 2;
+/// Bundles that are downloaded at once.
+const DOWNLOADS: usize = 4;
+/// Bytes of a piece of a download, and the time between two: what a run sends comes before those who look.
+const PIECE: u64 = 64 << 10;
+const PIECE_TIME: Duration = Duration::from_millis(16);
 /// Between two news of one stream at least: a page is fetched again for each.
 const NEWS: Duration = Duration::from_millis(500);
 
@@ -62,6 +72,7 @@ struct Server {
     site: Arc<Site>,
     streams: Arc<Semaphore>,
     makers: Semaphore,
+    downloads: Arc<Downloads>,
     /// Whether only this machine can dial it: then a name in `Host` must be this machine's, so that no page of another site can
     /// read it by a name that leads here (DNS rebinding).
     local: bool,
@@ -97,6 +108,7 @@ pub async fn serve(view: Arc<View>, address: &str) -> Result<Pages, String> {
         // One for each open page, which has other connections, too.
         streams: Arc::new(Semaphore::new(Capacity::of_process().web.div_ceil(2))),
         makers: Semaphore::new(MAKERS),
+        downloads: Arc::default(),
         local: bound.ip().is_loopback(),
     };
     let router = Router::new().route("/events", get(events)).fallback(page).with_state(Arc::new(server));
@@ -114,7 +126,7 @@ async fn accept(listener: TcpListener, router: Router) {
                 Ok((stream, peer)) => {
                     let (source, local) = (Source::of(peer.ip()), peer.ip().to_canonical().is_loopback());
                     if guests.admit(source, local) {
-                        let task = connections.spawn(connection(stream, router.clone()));
+                        let task = connections.spawn(connection(stream, router.clone(), Guest { source, local }));
                         guests.open.push((source, task));
                     }
                 }
@@ -159,8 +171,48 @@ impl Guests {
     }
 }
 
-async fn connection(stream: TcpStream, router: Router) {
-    let service = TowerToHyperService::new(router);
+/// Who has a connection.
+#[derive(Clone, Copy)]
+struct Guest {
+    source: Source,
+    /// Whether from this machine.
+    local: bool,
+}
+
+/// Who downloads what is too long for one answer in memory.
+#[derive(Default)]
+struct Downloads(Mutex<Vec<Source>>);
+
+/// A download, until it is dropped.
+struct Download {
+    all: Arc<Downloads>,
+    source: Source,
+}
+
+impl Downloads {
+    /// Room for one more, of which each source has one, unless it is this machine.
+    fn begin(self: &Arc<Self>, guest: Guest) -> Option<Download> {
+        let mut open = lock(&self.0);
+        let twice = open.contains(&guest.source) && !guest.local;
+        if twice || open.len() >= DOWNLOADS {
+            return None;
+        }
+        open.push(guest.source);
+        Some(Download { all: self.clone(), source: guest.source })
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        let mut open = lock(&self.all.0);
+        if let Some(place) = open.iter().position(|source| *source == self.source) {
+            open.swap_remove(place);
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, guest: Guest) {
+    let service = TowerToHyperService::new(router.layer(Extension(guest)));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let served = builder.serve_connection(TokioIo::new(stream), service);
@@ -169,7 +221,11 @@ async fn connection(stream: TcpStream, router: Router) {
     }
 }
 
-async fn page(State(server): State<Arc<Server>>, request: Request) -> Response {
+async fn page(
+    State(server): State<Arc<Server>>,
+    Extension(guest): Extension<Guest>,
+    request: Request,
+) -> Response {
     if !server.is_meant(request.headers()) {
         return stranger();
     }
@@ -184,6 +240,12 @@ async fn page(State(server): State<Arc<Server>>, request: Request) -> Response {
         "" => "index.html".to_owned(),
         path => path.to_owned(),
     };
+    if let Some(file) = server.site.bundle(&path) {
+        return match server.downloads.begin(guest) {
+            Some(download) => sent(file, download).await,
+            None => busy("Others are downloading, or you are; try again in a minute.\n"),
+        };
+    }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let site = server.site.clone();
     // Never closed. Whoever waited for the same page finds it made.
@@ -201,13 +263,43 @@ async fn page(State(server): State<Arc<Server>>, request: Request) -> Response {
     }
 }
 
+/// A file, piece by piece: one piece of it is in memory, however slowly somebody reads.
+async fn sent(path: PathBuf, download: Download) -> Response {
+    let opened = tokio::task::spawn_blocking(move || {
+        let file = regular::open(&path, BUNDLE_BYTES).ok()?;
+        Some((file.metadata().ok()?.len(), file))
+    });
+    let Ok(Some((length, mut file))) = opened.await else {
+        return guarded(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "This bundle is gone.\n");
+    };
+    let (sender, pieces) = mpsc::channel::<io::Result<Vec<u8>>>(1);
+    tokio::task::spawn_blocking(move || {
+        let _download = download;
+        let mut left = length;
+        while left > 0 {
+            let mut piece = vec![0; left.min(PIECE) as usize];
+            left -= piece.len() as u64;
+            let read = file.read_exact(&mut piece).map(|()| piece);
+            let failed = read.is_err();
+            // Nobody reads any more, or the file has become shorter.
+            if sender.blocking_send(read).is_err() || failed {
+                return;
+            }
+            thread::sleep(PIECE_TIME);
+        }
+    });
+    let body = Body::from_stream(ReceiverStream::new(pieces));
+    let mut response = guarded(StatusCode::OK, "application/octet-stream", body);
+    response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    response
+}
+
 async fn events(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
     if !server.is_meant(&headers) {
         return stranger();
     }
     let Ok(permit) = server.streams.clone().try_acquire_owned() else {
-        let text = "Too many pages are open; this one is updated when it is loaded again.\n";
-        return guarded(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text);
+        return busy("Too many pages are open; this one is updated when it is loaded again.\n");
     };
     let news =
         Sse::new(news(&server.site, permit)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)));
@@ -242,6 +334,10 @@ impl Server {
 fn stranger() -> Response {
     let text = "This page is for this machine alone; open it as http://localhost with its port.\n";
     guarded(StatusCode::MISDIRECTED_REQUEST, "text/plain; charset=utf-8", text)
+}
+
+fn busy(text: &'static str) -> Response {
+    guarded(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text)
 }
 
 fn guarded(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response {
@@ -283,6 +379,23 @@ mod tests {
         assert!(come("10.0.0.1") && come("10.0.0.1") && come("10.0.0.2"));
         assert!(!come("2001:db8::1"));
         assert_eq!(guests.open.iter().filter(|(from, _)| *from == source("2001:db8::1")).count(), 5);
+    }
+
+    #[test]
+    fn a_source_has_one_download_and_all_have_a_few() {
+        let (downloads, guest) = (Arc::<Downloads>::default(), |address: &str, local| Guest {
+            source: Source::of(address.parse().unwrap()),
+            local,
+        });
+        let first = downloads.begin(guest("10.0.0.1", false)).unwrap();
+        assert!(downloads.begin(guest("10.0.0.1", false)).is_none());
+        let _others: Vec<_> = (2..=DOWNLOADS)
+            .map(|last| downloads.begin(guest(&format!("10.0.0.{last}"), false)).unwrap())
+            .collect();
+        assert!(downloads.begin(guest("10.0.0.9", false)).is_none(), "too many at once");
+        drop(first);
+        assert!(downloads.begin(guest("10.0.0.9", false)).is_some());
+        assert!(downloads.begin(guest("127.0.0.1", true)).is_some());
     }
 
     #[tokio::test]

@@ -10,11 +10,14 @@ mod records;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use muster_core::ids::{Digest, unhex};
+use muster_core::limits::BUNDLE_BYTES;
 use muster_core::lock::lock;
-use muster_store::reading;
+use muster_store::bundles::{self, bundle_path};
+use muster_store::{reading, regular};
 
 use crate::document::{Document, Frame};
 use crate::plot::Size;
@@ -102,6 +105,10 @@ impl Site {
             "icon.svg" => return Some(Page::of("image/svg+xml", include_str!("../assets/icon.svg"))),
             _ => {}
         }
+        if let Some(bundle) = self.bundle(path) {
+            let bytes = regular::read(&bundle, BUNDLE_BYTES).ok()?;
+            return Some(Page::of("application/octet-stream", bytes));
+        }
         if let Some(name) = path.strip_prefix("evidence/") {
             return self.evidence(name);
         }
@@ -184,6 +191,13 @@ impl Site {
         let digest = Digest(unhex::<32>(name)?);
         let bytes = reading::evidence(self.view.folder.as_ref()?, &digest).ok()??;
         Some(Page::of("application/octet-stream", bytes))
+    }
+
+    /// Where the bundle at a path is: a file that is too long to be held in memory for each visitor.
+    pub fn bundle(&self, path: &str) -> Option<PathBuf> {
+        let name = path.strip_prefix("evidence/")?.strip_suffix(bundles::ENDING)?;
+        let file = bundle_path(self.view.folder.as_ref()?, &Digest(unhex::<32>(name)?));
+        file.is_file().then_some(file)
     }
 
     /// Whether a piece of evidence can be fetched here.

@@ -14,6 +14,7 @@ use muster_organise::config::{Makers, Settings};
 use muster_replica::{CommittedContribution, Contact, HeldBlocks, Offers, Peers, Replica};
 use muster_store::dataset::{self, Dataset, SourceText};
 use muster_store::home::Home;
+use muster_store::journal::Journal;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -63,6 +64,7 @@ pub(crate) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
         offers: Arc::new(Offers::new(home.clone(), replica.clone()).unwrap()),
         origins: Origins::recall(&home, &Ledger::new(manifest.clone()), Shares::new(limit)),
         home,
+        journal: Arc::new(Journal::in_memory().unwrap()),
         keep_aggregates: false,
         peers: Peers::new(Endpoint::new(manifest.run(), identity.clone())),
         dataset,

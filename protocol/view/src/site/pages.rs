@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use muster_store::bundles::ENDING;
+
 use super::charts::{CHARTS, recent_loss};
-use super::tables::{maybe, paged, percent, standing};
+use super::tables::{bundled, maybe, paged, percent, standing};
 use super::{Purpose, ROWS, Site};
 use crate::document::{Cell, Column, Document, Table};
 use crate::manifest;
@@ -73,7 +75,7 @@ impl Site {
             let drawn = ["svg", "json"].map(|ending| format!("charts/{name}.{ending}"));
             drawn.into_iter().chain([format!("charts/{name}-small.svg"), format!("data/{name}.csv")])
         });
-        let evidence = story.bans.iter().map(|ban| format!("evidence/{}", ban.evidence));
+        let evidence = story.bans.iter().flat_map(|ban| [format!("evidence/{}", ban.evidence), bundled(ban)]);
         let assets = ["style.css", "icon.svg", "charts.js"].map(str::to_owned);
         let whole = ["run", "rounds", "members", "audits", "bans"].map(|name| format!("api/{name}.json"));
         let all = one.into_iter().chain(lists).chain(members).chain(charts).chain(evidence);
@@ -233,18 +235,28 @@ impl Site {
 
     fn bans_page(&self, story: &Story, page: usize, version: u64) -> Document {
         let mut document = Document::titled("Bans").saying(
-            "A ban rests on a file of evidence, which anybody can re-execute. Do not believe this page: follow the \
-             run into a folder DIR of your own, and check the ban there. Whoever is a member has such a folder.",
+            "A ban rests on evidence, which anybody can re-execute. Do not believe this page: download the bundle of a ban, \
+             which has all that its evidence is judged by, and check it on a machine of yours. Or follow the run into a folder \
+             DIR of your own, and check the ban there. Whoever is a member has such a folder.",
         );
         let (bans, pager) = paged("bans", page, story.bans.iter().rev().collect::<Vec<_>>());
         document.table("All bans", Table { pager, ..self.bans_table(story, &bans) });
         if !bans.is_empty() {
+            let bundles = bans.iter().take(FEW).filter(|ban| self.bundle(&bundled(ban)).is_some());
+            let bundles: String =
+                bundles.map(|ban| format!("muster-verifier check {}{ENDING}\n", ban.evidence)).collect();
+            if !bundles.is_empty() {
+                document.code("Check what you have downloaded", bundles);
+            }
             // DIR is anybody's own: where this program has its folder is nobody's business.
             let checks = bans
                 .iter()
                 .take(FEW)
                 .map(|ban| format!("muster-verifier check DIR/evidence/{}.evidence\n", ban.evidence));
-            document.code("Check them", format!("{}{}", self.observe_line(), checks.collect::<String>()));
+            document.code(
+                "Check them in a folder of yours",
+                format!("{}{}", self.observe_line(), checks.collect::<String>()),
+            );
         }
         let harm = self.harm(story, story.harm.iter().rev().take(FEW));
         document.table("What was found in convicts' earlier rounds", harm);

@@ -1,5 +1,7 @@
 //! The rows of lists.
 
+use muster_store::bundles::ENDING;
+
 use crate::document::{Cell, Column, Pager, Table};
 use crate::plot::shown;
 use crate::story::{AuditState, AuditedBy, BanLine, Happening, MemberLine, RoundLine, Story};
@@ -178,8 +180,10 @@ impl Site {
 
     pub(super) fn bans_table(&self, story: &Story, bans: &[&BanLine]) -> Table {
         let row = |ban: &&BanLine| {
-            let here = self.has_evidence(&ban.evidence);
+            let (plain, whole) = (format!("evidence/{}", ban.evidence), bundled(ban));
             let evidence = Cell::of(ban.evidence.get(..16).unwrap_or_default()).looking("code");
+            let evidence = if self.has_evidence(&ban.evidence) { evidence.to(plain) } else { evidence };
+            let download = || Cell::of("download").to(whole.clone());
             vec![
                 self.record_cell(ban.height),
                 self.who(story, &ban.member),
@@ -187,7 +191,8 @@ impl Site {
                 Cell::of(ban.round),
                 Cell::of(ban.effective),
                 self.who(story, &ban.accuser),
-                if here { evidence.to(format!("evidence/{}", ban.evidence)) } else { evidence },
+                evidence,
+                self.bundle(&whole).map_or_else(|| Cell::of(""), |_| download()),
             ]
         };
         Table {
@@ -201,6 +206,7 @@ impl Site {
                 "#Out from",
                 "Found by",
                 "Evidence",
+                "Bundle",
             ]),
             rows: bans.iter().map(row).collect(),
             empty: "Nobody was banned.",
@@ -226,4 +232,9 @@ impl Site {
             pager: None,
         }
     }
+}
+
+/// Where the bundle of a ban is.
+pub(super) fn bundled(ban: &BanLine) -> String {
+    format!("evidence/{}{ENDING}", ban.evidence)
 }
