@@ -193,3 +193,19 @@ fn a_wrong_hand_gets_a_sentence_and_nothing_is_damaged() {
     assert_eq!(steward.wait(), 0);
     run.check_end(&["first"]);
 }
+
+#[test]
+fn settings_that_were_there_before_are_named() {
+    let run = Run::new(programs!(), &Settings::default());
+    let (config, corpus, other) = (run.at("run.toml"), run.at("corpus"), run.at("other.toml"));
+    let new = |config: &str, out: &str| {
+        run.good(&["run", "new", "--elsewhere", "--config", config, "--data", &corpus, "--out", &run.at(out)])
+    };
+    let again = new(&config, "again");
+    assert!(
+        again.contains(&format!("the settings are those of {config}, which was there before")),
+        "{again}"
+    );
+    let first = new(&other, "other");
+    assert!(first.contains(&format!("{other} did not exist")) && !first.contains("there before"), "{first}");
+}

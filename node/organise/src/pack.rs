@@ -332,6 +332,12 @@ fn remarks(options: &PackOptions, reading: &Reading, sources: &Sources, data: &D
     if !options.weights.is_empty() {
         remarks.push(sources.train.account());
     }
+    if let Some(wanted) = options.train_tokeniser.filter(|wanted| data.kinds() < *wanted) {
+        remarks.push(format!(
+            "the tokeniser has {} kinds of tokens and not {wanted}: no other pair occurs twice in this text; more text gives more",
+            data.kinds()
+        ));
+    }
     let bytes = data.bytes + data.held_out_bytes;
     if options.most.is_some_and(|most| bytes >= most) {
         remarks.push(format!("no more was read: {bytes} bytes reach --most"));

@@ -267,8 +267,13 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     // Who hosts and computes elsewhere need not have the memory here.
     let available = if *elsewhere { None } else { memory::available() };
     let created = create_within(&options, available)?;
+    let config = config.display();
     if created.wrote_config || written == Some(true) {
-        say(&format!("{} did not exist: wrote it with every setting explained", config.display()))?;
+        say(&format!("{config} did not exist: wrote it with every setting explained"))?;
+    } else {
+        say(&format!(
+            "the settings are those of {config}, which was there before; --config FILE names others"
+        ))?;
     }
     let size = size::parameters(&created.manifest.model);
     say(&format!("run {:#}: {size}, {}", created.run, counted(created.manifest.training.rounds, "round")))?;

@@ -8,12 +8,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use muster_core::ids::RunId;
 use muster_core::lock::lock;
 use muster_core::messages::enrol::Role;
+use muster_net::clock::now;
 use muster_organise::invite::{InviteOptions, invite, read_manifest};
 use muster_organise::organiser_key;
 use muster_replica::StopRequests;
 use muster_replica::exit::{Exit, Failure, Outcome};
+use muster_replica::invitation;
 use muster_show::progress::at_end;
 use muster_store::home::Home;
 use tokio::sync::oneshot;
@@ -27,6 +30,8 @@ const LAST: Duration = Duration::from_secs(30);
 const ASKED: Duration = Duration::from_secs(5);
 /// How long an invitation holds that is used at once.
 const VALID: u64 = 3600;
+/// What is left of it at least for a member that comes.
+const SOON: u64 = 60;
 /// Bytes of a log in which its last line is looked for.
 const TAIL: u64 = 4096;
 /// Where a member keeps the line that it was invited by.
@@ -150,8 +155,10 @@ impl Company {
     /// The file with the line that a member came by, or comes by now.
     fn invitation(&self, role: Role, home: &Path) -> Outcome<PathBuf> {
         let path = home.join(INVITATION);
-        if !path.exists() {
-            let probation = read_manifest(&self.folder)?.admission.probation > 0;
+        let manifest = read_manifest(&self.folder)?;
+        // A member that was admitted comes by any line; for one that never was, its own may have expired.
+        if !still_good(&path, manifest.run(), now()) {
+            let probation = manifest.admission.probation > 0;
             let ticket = invite(&InviteOptions {
                 folder: self.folder.clone(),
                 role: Some(role),
@@ -246,6 +253,14 @@ impl Member {
     }
 }
 
+/// Whether a file holds a line by which a member may still come.
+fn still_good(path: &Path, run: RunId, now: u64) -> bool {
+    let ticket = invitation(&format!("@{}", path.display()));
+    let pass = ticket.ok().and_then(|ticket| ticket.pass);
+    let invited = pass.and_then(|pass| pass.invitation.verify(run).ok());
+    invited.is_some_and(|invited| invited.expires > now.saturating_add(SOON))
+}
+
 fn spawn(command: &mut Command) -> Outcome<Child> {
     let program = PathBuf::from(command.get_program());
     command
@@ -295,7 +310,35 @@ fn verifiers_program() -> Outcome<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::ids::Digest;
+    use muster_core::messages::enrol::{Addresses, Ticket};
+    use muster_core::sign::Identity;
+
     use super::*;
+
+    #[test]
+    fn a_line_that_has_expired_is_not_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, organiser) = (directory.path().join(INVITATION), Identity::from_secret(&[1; 32]));
+        let run = RunId(Digest([7; 32]));
+        let options = InviteOptions {
+            folder: PathBuf::new(),
+            role: Some(Role::Node),
+            founder: false,
+            uses: 1,
+            valid_for: VALID,
+            addresses: Vec::new(),
+            organiser_key: None,
+        };
+        let (steward, addresses) = (organiser.id(), Addresses::default());
+        let pass = Some(options.sign(&organiser, run, Role::Node).unwrap());
+        let ticket = Ticket { run, steward, addresses, pass };
+        assert!(!still_good(&path, run, now()), "there is none");
+        fs::write(&path, ticket.to_line().as_bytes()).unwrap();
+        assert!(still_good(&path, run, now()));
+        assert!(!still_good(&path, run, now() + VALID), "it has expired");
+        assert!(!still_good(&path, RunId(Digest([8; 32])), now()), "of another run");
+    }
 
     #[test]
     fn members_live_beside_the_folder_of_their_run() {

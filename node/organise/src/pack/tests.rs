@@ -574,6 +574,12 @@ fn a_tokeniser_is_made_from_the_text_and_kept_with_it() {
     );
     assert!(first.data.bytes < text.len() as u64, "two bytes a token, and several letters");
     assert_eq!(packed().data, first.data, "the same text gives the same numbers");
+    // A text that gives fewer than are wanted does not give them in silence.
+    let short =
+        |remark: &String| remark.contains("kinds of tokens and not 5000") && remark.contains("more text");
+    assert!(!first.remarks.iter().any(short));
+    let (wanting, ..) = desk.pack(PackOptions { train_tokeniser: Some(5000), ..of(&path) }).unwrap();
+    assert!(wanting.data.kinds() < 5000 && wanting.remarks.iter().any(short), "{:?}", wanting.remarks);
     // More text, in the same numbers: the corpus says how it ends.
     fs::rename(&corpus, desk.at("kept")).unwrap();
     let (other, ..) = desk
