@@ -150,13 +150,18 @@ def answer(url):
         return json.load(response)
 
 
-def wait_for(url, process):
+def opened(url):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read()
+
+
+def wait_for(url, process, path="api/run.json", ask=None):
     end = time.time() + 120
     while time.time() < end:
         if process.poll() is not None:
             sys.exit(f"the program that should serve {url} ended with {process.returncode}")
         try:
-            return answer(url + "api/run.json")
+            return (ask or answer)(url + path)
         except OSError:
             time.sleep(0.2)
     sys.exit(f"nothing answers at {url}")
@@ -330,6 +335,40 @@ def keyboard(browser, url):
     check(not unseen, f"one sees where the keyboard is {unseen[:4]}")
 
 
+def chat(browser, url):
+    """A line, an answer that grows, a stop; and the same without script."""
+    browser.size(*NARROW)
+    browser.open(url)
+    browser.evaluate("document.querySelector('#line').focus()")
+    browser.call("Input.insertText", text="Once")
+    browser.press("Enter", 13)
+    shown = "document.querySelector('#text').textContent"
+    end = time.time() + 20
+    while len(browser.evaluate(shown)) < 12 and time.time() < end:
+        time.sleep(0.05)
+    text = browser.evaluate(shown)
+    check(text.startswith("Once") and len(text) >= 12, f"the model goes on with a line ({text[:40]!r})")
+    button = "document.querySelector('#talk button')"
+    check(browser.evaluate(f"{button}.textContent") == "Stop", "an answer that is being written can be stopped")
+    browser.evaluate(f"{button}.click()")
+    end = time.time() + 5
+    while browser.evaluate(f"{button}.textContent") != "Go on" and time.time() < end:
+        time.sleep(0.05)
+    check(browser.evaluate(f"{button}.textContent") == "Go on", "and is")
+    browser.screenshot("chat")
+    check(not browser.evaluate(CONTRAST), "the page's text contrasts by 4.5 to 1 at least")
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(url)
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    # Its script was not run, and this form is sent as any other.
+    browser.evaluate("document.querySelector('#line').value = 'Twice'; document.querySelector('#talk').submit()")
+    end, grown = time.time() + 20, ""
+    while len(grown) < 12 and time.time() < end:
+        time.sleep(0.1)
+        grown = browser.evaluate("document.querySelector('#text')?.textContent") or ""
+    check(grown.startswith("Twice") and len(grown) >= 12, f"without script a page of its own grows ({grown[:40]!r})")
+
+
 def large(browser, url):
     """Ten thousand rounds and 4,096 members."""
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -391,10 +430,16 @@ def main():
         drawn = browser.evaluate("[...document.querySelectorAll('figure.plot')].every((one) => one.querySelector('svg .grid'))")
         check(drawn, "the report's charts are drawn without a server")
         check(not browser.evaluate(CONTRAST), "the report's text contrasts by 4.5 to 1 at least")
+        port_of_chat = free_port()
+        talk = [demo[0], "generate", run, "--chat", "--web", str(port_of_chat), "--tokens", "100000"]
+        started.append(subprocess.Popen(talk, stdout=subprocess.DEVNULL))
+        wait_for(f"http://127.0.0.1:{port_of_chat}/", started[2], "", opened)
+        chat(browser, f"http://127.0.0.1:{port_of_chat}/")
         browser.open("about:blank")
+        started[2].kill()
         started[1].kill()
         started.append(subprocess.Popen([os.path.join(release, "view-stage"), str(port)], stdout=subprocess.DEVNULL))
-        wait_for(url, started[2])
+        wait_for(url, started[3])
         large(browser, url)
         check(not browser.errors, f"no errors on the console {browser.errors[:5]}")
     finally:

@@ -235,6 +235,7 @@ fn a_run_that_is_over_is_served_until_somebody_stops_the_steward() {
     // Unless it is to end with the run.
     assert_eq!(run.host().wait(), 0);
     chats(&folder);
+    chats_on_a_page(&run, &folder);
 }
 
 /// `generate --chat` goes on from each line, until there are no more.
@@ -247,6 +248,90 @@ fn chats(folder: &str) {
     let output = chat.wait_with_output().expect("its end");
     let answered = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success() && answered.lines().count() >= 3, "{answered:?}");
+}
+
+/// `generate --chat --web`: the page asks, and the answer comes as it is written; other sites may not ask.
+fn chats_on_a_page(run: &Run, folder: &str) {
+    let words = [
+        "generate",
+        folder,
+        "--chat",
+        "--web",
+        "0",
+        "--tokens",
+        "20000",
+        "--temperature",
+        "0",
+        "--prompt",
+        "Once <b>",
+    ];
+    let chat = run.spawn("chat", programs!().muster, &words);
+    chat.wait_for_log("talk to the model: http://");
+    let address =
+        chat.log().split("http://").nth(1).expect("an address").split('/').next().expect("one").to_owned();
+    let page = get(&address, "/").expect("a page");
+    for words in ["<form id=\"talk\" method=\"post\" action=\"/\">", "Once &#60;b&#62;", "chat.js"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(get(&address, "/chat.js").expect("a script").contains("fetch(\"/answer\""));
+    let own = format!("Origin: http://{address}\r\nSec-Fetch-Site: same-origin\r\n");
+    // The first pieces are there long before the end, and a reader that goes leaves the model to the next one.
+    for (path, first) in [("/answer", "{\"piece\":"), ("/", "Twice &#38; again")] {
+        let mut stream = post(&address, path, &own, "text=&line=Twice+%26+again");
+        let mut read = String::new();
+        while !read.contains(first) || read.len() < 100 {
+            let mut bytes = [0; 512];
+            let count = stream.read(&mut bytes).expect("an answer");
+            assert!(count > 0, "{path}: {read}");
+            read += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        assert!(read.starts_with("HTTP/1.1 200") && !read.contains("\"ended\""), "{read}");
+        assert!(
+            read.contains("form-action 'self'") && read.contains("referrer-policy: same-origin"),
+            "{read}"
+        );
+    }
+    let refused = |more: &str, body: &str, code: &str| {
+        let mut answer = String::new();
+        post(&address, "/answer", more, body).read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{more}: {answer}");
+    };
+    refused("Origin: http://example.org\r\n", "line=x", "403");
+    refused("Origin: null\r\n", "line=x", "403");
+    refused("Sec-Fetch-Site: cross-site\r\n", "line=x", "403");
+    refused(&own, &format!("line={}", "x".repeat(20_000)), "413");
+    let mut elsewhere = TcpStream::connect(&address).expect("a connection");
+    write!(
+        elsewhere,
+        "POST /answer HTTP/1.1\r\nHost: rebound.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .expect("a request");
+    let mut answer = String::new();
+    elsewhere.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+    // As many wait as there are places; the next one is told so.
+    let waiting: Vec<TcpStream> = (0..4).map(|_| post(&address, "/answer", &own, "line=Once")).collect();
+    wait_for("a full house", || {
+        let mut stream = post(&address, "/answer", &own, "line=Once");
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).expect("an answer");
+        head == *b"HTTP/1.1 503"
+    });
+    drop(waiting);
+}
+
+/// A form that is sent, up to its answer.
+fn post(address: &str, path: &str, more: &str, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\n{kind}{more}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    // A body that is too long is not read to its end.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+    stream
 }
 
 fn steward_log(run: &Run) -> String {

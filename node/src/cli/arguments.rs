@@ -84,6 +84,7 @@ Never run two copies of one data directory: a key that signs two results of the 
   muster generate myrun/ --prompt \"fn main() {\" --tokens 400
   muster generate ~/.muster --temperature 0
   muster generate myrun/ --chat                                 # line by line
+  muster generate myrun/ --chat --web 8080                      # on a page of this machine
   muster generate ~/.muster --prompt \"fn main() {\" --ask 1     # while the run goes on, by the members that hold the model")]
     Generate(GenerateArguments),
     /// Measure whether this machine can help, in ten seconds.
@@ -326,6 +327,10 @@ pub(super) struct GenerateArguments {
     /// Ctrl-D ends.
     #[arg(long)]
     pub(super) chat: bool,
+    /// With --chat: a page to talk to the model, at this address; without HOST, only this machine sees it. Whoever can dial it may
+    /// ask, and waits for the others. Ctrl-C ends.
+    #[arg(long, value_name = "[HOST:]PORT", requires = "chat", value_parser = muster_view::serve::parse_address)]
+    pub(super) web: Option<String>,
     /// Most tokens to add; a text may end before.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) tokens: usize,

@@ -9,6 +9,7 @@ use muster_organise::ask::Caller;
 use muster_organise::checkpoint::Checkpoint;
 use muster_organise::generate::{Sampling, Words, Writer, Written, read_of};
 use muster_replica::exit::{Exit, Failure, Outcome};
+use muster_view::chat;
 
 use super::arguments::GenerateArguments;
 use super::output::{say, show};
@@ -60,8 +61,11 @@ fn write_text(
     words: &Words,
     after: &mut After<'_>,
 ) -> Outcome<Exit> {
-    let GenerateArguments { prompt, tokens, temperature, top, seed, chat, .. } = arguments;
+    let GenerateArguments { prompt, tokens, temperature, top, seed, chat, web, .. } = arguments;
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
+    if let Some(address) = web {
+        return answer_questions(arguments, address, &Teller { manifest, words, sampling }, after);
+    }
     let mut writer = Writer::new(manifest, words, sampling)?;
     if *chat {
         writer.read(prompt)?;
@@ -77,6 +81,47 @@ fn write_text(
 /// Shows a piece of text; whether somebody still reads.
 fn piece(text: &str) -> bool {
     show(text).unwrap_or(false)
+}
+
+/// What texts are written with.
+struct Teller<'a> {
+    manifest: &'a Manifest,
+    words: &'a Words,
+    sampling: Sampling,
+}
+
+/// Serves a page to talk to the model, and answers one question after the other.
+fn answer_questions(
+    arguments: &GenerateArguments,
+    address: &str,
+    teller: &Teller<'_>,
+    after: &mut After<'_>,
+) -> Outcome<Exit> {
+    let Teller { manifest, words, sampling } = *teller;
+    // Before the page is there: a model that writes nothing has none.
+    Writer::new(manifest, words, sampling)?;
+    let runtime = runtime()?;
+    let opened = runtime.block_on(chat::open(address, &manifest.name, &arguments.prompt));
+    let (pages, mut questions) = opened.map_err(Failure::environment)?;
+    say(&format!("talk to the model: {}", pages.url))?;
+    let mut asked = 0;
+    while let Some(question) = questions.blocking_recv() {
+        if !question.is_waited_for() {
+            continue;
+        }
+        // The same question again gets another answer.
+        let sampling = Sampling { seed: sampling.seed.wrapping_add(asked), ..sampling };
+        asked += 1;
+        let mut writer = Writer::new(manifest, words, sampling)?;
+        let written = writer
+            .read(&question.prompt)
+            .and_then(|()| writer.write(arguments.tokens, after, &mut |piece| question.say(piece)));
+        match written {
+            Ok(written) => question.end(written == Written::Whole),
+            Err(failure) => question.fail(failure.message),
+        }
+    }
+    Ok(Exit::Good)
 }
 
 /// Puts each line behind the text so far, and lets the model go on from there. The line after a text that has ended begins a new one.

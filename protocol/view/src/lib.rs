@@ -12,10 +12,12 @@
 //! | [`plot`] | charts, as SVG and as CSV |
 //! | [`site`] | the pages: from a path to its bytes |
 //! | [`serve`] | the pages over HTTP, with live updates |
+//! | [`chat`] | a page to talk to a model |
 //! | [`export`] | the pages as files |
 //! | [`report`] | one page that stands alone |
 //! | [`words`] | numbers of things, for people |
 
+pub mod chat;
 pub mod document;
 pub mod event;
 pub mod export;
