@@ -23,7 +23,7 @@ use muster_compute::{Backend, Device, Library, Machine, Precision, Workers, row}
 use muster_core::aggregate::Runner;
 use muster_core::assign::masked;
 use muster_core::codec::Real;
-use muster_core::contribution::{Commitment, chunk_hash};
+use muster_core::contribution::{PackedChunk, PackedContribution};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
@@ -415,7 +415,8 @@ impl Bench {
             "gradient": gradient,
             "grid": grid,
             "commitment": least(count, || {
-                Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(&layout, &q, chunk))).root()
+                let chunks = workers.each(layout.chunks().len(), |chunk| PackedChunk::new(&layout, &q, chunk));
+                PackedContribution::of(chunks).root()
             }),
             "fingerprint": least(count, || row(threads, &probe, &q, 0)),
             "apply": least(count, || backend.apply(manifest, &mut state, &update)),

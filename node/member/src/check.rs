@@ -69,7 +69,8 @@ async fn look(
     check: Check,
 ) -> Option<Found> {
     let looked = tokio::task::spawn_blocking(move || {
-        let Contribution { commit, q, .. } = &*contribution;
+        let Contribution { commit, sum, .. } = &*contribution;
+        let q = |block| sum.integers(ledger.layout(), block);
         let shown = |_, block, digest: &_| shared.results.block(check.round, block, digest).map(Arc::new);
         let look = || check.objections(&ledger, commit, q, shown);
         let objections = shared.stopwatch.time(Phase::Aggregation, look);

@@ -12,7 +12,7 @@ use muster_core::messages::offer::StateQuery;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::Reduced;
 use muster_core::sign::Identity;
-use muster_core::sketch::Probe;
+use muster_core::sketch::{Probe, Sketch};
 use muster_core::state::Arithmetic;
 use muster_replica::Contact;
 use tokio::sync::watch;
@@ -160,8 +160,8 @@ pub struct AuditedContribution<'a> {
     pub probe: &'a Probe,
     /// What was committed.
     pub commit: &'a Commit,
-    /// Q.
-    pub q: &'a [i32],
+    /// The sketch of Q.
+    pub sketch: &'a Sketch,
 }
 
 /// The honest conduct: every default of [`NodeConduct`].

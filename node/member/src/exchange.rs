@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_core::assign::PartPlan;
 use muster_core::codec::List;
-use muster_core::contribution::{Assembly, block_integers};
+use muster_core::contribution::block_integers;
 use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::round::{Bitmap, Receipt};
@@ -183,25 +183,13 @@ fn reduce_here(
         }
     }
     let commitment = |slot| view.commitment(slot);
-    let mine = |block| own.as_ref()?.q.get(layout.block(block)?.range.clone());
-    let others = |slot, block| fetched.get(&(slot, block)).map(Vec::as_slice).or_else(|| mine(block));
+    let mine = |block| own.as_ref()?.sum.integers(layout, block).map(Cow::Owned);
+    let others = |slot, block| fetched.get(&(slot, block)).map(|integers| Cow::Borrowed(&**integers));
     let input = |slot, block| match held.get(&(slot, block)) {
         Some(data) => block_integers(layout, data).ok().map(Cow::Owned),
-        None => others(slot, block).map(Cow::Borrowed),
+        None => others(slot, block).or_else(|| mine(block)),
     };
     let sealed = SealedInputs { freeze: view.freeze_digest()?, slots: inputs };
     let work = || reduce(ledger.manifest(), layout, blocks, &sealed, commitment, input);
     shared.stopwatch.time(Phase::Aggregation, work)
-}
-
-/// Puts a contribution together from its blocks on disk, after a restart.
-pub(super) fn reassemble(
-    ledger: &Ledger,
-    root: &Digest,
-    kept: &[muster_core::messages::wire::BlockData],
-) -> Option<Vec<i32>> {
-    let mut assembly = Assembly::new(ledger.layout(), *root);
-    // Each block is proved against the commitment again: this part of the disk is not synced.
-    kept.iter().try_for_each(|data| assembly.open(data)).ok()?;
-    assembly.whole()
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use muster_compute::{Workers, row};
 use muster_core::aggregate::Runner;
 use muster_core::lock::lock;
-use muster_core::messages::audit::Rows;
+use muster_core::messages::audit::{Rows, TableRow};
 use muster_core::packing::{pack, unpack};
 use muster_core::sketch::Probe;
 
@@ -28,6 +28,8 @@ pub struct Spares(Arc<Mutex<Vec<Vec<i32>>>>);
 impl Spares {
     /// Most bytes kept, unless vectors are so large that it would be fewer than [`Self::LEAST`].
     const BYTES: usize = 256 << 20;
+    /// Bytes kept from one contribution to the next.
+    const IDLE: usize = 32 << 20;
     /// Vectors kept, however large: as many leaves are on their way at once where a device computes them. New ones from the
     /// system cost as much as a fast device's leaf.
     const LEAST: usize = 3;
@@ -55,6 +57,17 @@ impl Spares {
         }
     }
 
+    /// Between contributions: vectors beyond [`Self::IDLE`] go. What takes their place until the next leaf is as large.
+    pub fn rest(&self) {
+        let mut spares = lock(&self.0);
+        let mut room = Self::IDLE;
+        spares.retain(|vector| {
+            let left = room.checked_sub(size_of_val(&**vector));
+            room = left.unwrap_or(room);
+            left.is_some()
+        });
+    }
+
     /// A vector of any length, with arbitrary content.
     pub fn take(&self) -> Vec<i32> {
         lock(&self.0).pop().unwrap_or_default()
@@ -78,14 +91,19 @@ pub enum Leaves {
 }
 
 impl Leaves {
-    /// A row of each; `q` and `loss` are those of the sum.
+    /// A row of each; `sum` gives that of the sum.
     ///
     /// # Errors
     /// What the system reports of the file.
-    pub fn rows(&self, probe: &Probe, q: &[i32], loss: i64, threads: usize) -> io::Result<Option<Rows>> {
+    pub fn rows(
+        &self,
+        probe: &Probe,
+        sum: impl FnOnce() -> TableRow,
+        threads: usize,
+    ) -> io::Result<Option<Rows>> {
         match self {
             Self::Memory(leaves) => Ok(rows_of(probe, leaves, threads)),
-            Self::Sum => Ok(Rows::new(vec![row(threads, probe, q, loss)]).ok()),
+            Self::Sum => Ok(Rows::new(vec![sum()]).ok()),
             Self::Packed(packed) => {
                 let mut rows = Vec::new();
                 packed.each(threads, &mut |leaf, loss| rows.push(row(threads, probe, leaf, loss)))?;
@@ -205,7 +223,8 @@ mod tests {
                 let mut packed = PackedLeaves::within(folder.path()).unwrap();
                 leaves.iter().for_each(|(leaf, loss)| packed.add(threads, leaf, *loss).unwrap());
                 assert_eq!(packed.count(), 3);
-                let of = |leaves: &Leaves| leaves.rows(&probe, &[], 0, threads).unwrap().unwrap();
+                let sum = || probe.row(&[], 0);
+                let of = |leaves: &Leaves| leaves.rows(&probe, sum, threads).unwrap().unwrap();
                 let packed = Leaves::Packed(packed);
                 // Twice: several audits may ask.
                 assert_eq!(of(&packed), of(&Leaves::Memory(leaves.clone())));
@@ -229,10 +248,23 @@ mod tests {
     }
 
     #[test]
+    fn large_vectors_are_not_kept_from_one_contribution_to_the_next() {
+        let spares = Spares::default();
+        let small = Spares::IDLE / size_of::<i32>() / 2;
+        [small, small + 1, small, 7].into_iter().for_each(|length| spares.put(vec![0; length]));
+        spares.rest();
+        let kept: Vec<usize> = (0..4).map(|_| spares.take().len()).collect();
+        assert_eq!(kept, [small, small, 0, 0]);
+        spares.put(vec![0; 2 * small + 1]);
+        spares.rest();
+        assert_eq!(spares.take().len(), 0);
+    }
+
+    #[test]
     fn one_leaf_is_the_sum() {
         let probe = Probe::exact(&muster_core::ids::Digest([4; 32]));
         let (q, loss) = (leaf(3, 500), 12);
-        let rows = |leaves: Leaves| leaves.rows(&probe, &q, loss, 1).unwrap();
+        let rows = |leaves: Leaves| leaves.rows(&probe, || probe.row(&q, loss), 1).unwrap();
         assert_eq!(rows(Leaves::Sum), rows(Leaves::Memory(vec![(q.clone(), loss)])));
     }
 }

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use muster_core::contribution::Commitment;
+use muster_compute::Workers;
+use muster_core::aggregate::Runner;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Round};
 use muster_core::layout::Layout;
 use muster_core::lock::lock;
+use muster_core::messages::audit::TableRow;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
+use muster_core::sketch::Probe;
 
 use super::ahead::Ahead;
 use super::leaves::{Leaves, Spares};
@@ -21,14 +25,15 @@ const NEWEST: usize = 2;
 /// dropped, to be computed again if an audit asks for them.
 pub(super) const LEAF_BYTES: usize = 64 << 20;
 
+/// Chunks of a sum that are unpacked at a time.
+const CHUNKS_AT_ONCE: usize = 16;
+
 /// A contribution.
 pub struct Contribution {
     /// What was committed.
     pub commit: Commit,
-    /// The sum.
-    pub q: Vec<i32>,
-    /// Its chunks' tree.
-    pub tree: Commitment,
+    /// The sum, as it travels.
+    pub sum: PackedContribution,
     /// Its leaves, while an audit may need them and there is room. Rows are made of them outside the lock.
     pub leaves: Mutex<Option<Arc<Leaves>>>,
     /// Whether its table is on the disk (AUDIT-2), which leaves no use for leaves.
@@ -65,7 +70,19 @@ impl Contribution {
 
     /// A block with its proofs.
     pub fn block(&self, layout: &Layout, block: Block) -> Option<BlockData> {
-        self.tree.block(layout, &self.q, block)
+        self.sum.block(layout, block)
+    }
+
+    /// The row of the sum: what those of its leaves add up to.
+    pub fn row(&self, layout: &Layout, probe: &Probe, threads: usize) -> TableRow {
+        let chunks = layout.chunks().len();
+        let pieces = Workers::new(threads).each(chunks.div_ceil(CHUNKS_AT_ONCE), |index| {
+            let first = index * CHUNKS_AT_ONCE;
+            let integers = self.sum.unpacked(layout, first..chunks.min(first + CHUNKS_AT_ONCE));
+            let begin = layout.chunks().get(first).map_or(0, |chunk| chunk.start);
+            probe.row_of_piece(begin, &integers.unwrap_or_default())
+        });
+        TableRow { sketch: probe.sum(&pieces).0, loss: self.commit.loss }
     }
 }
 
@@ -121,7 +138,7 @@ impl Own {
         contribution
     }
 
-    /// Before a contribution is computed: the one before the last gives it its memory, if all of it is on the disk.
+    /// Before a contribution is computed: the one before the last goes, if all of it is on the disk.
     pub fn make_room(&self) {
         self.drop_old(&mut lock(&self.rounds), NEWEST - 1);
     }
@@ -136,16 +153,13 @@ impl Own {
         let of_no_use: Vec<Round> = of_no_use.map(|(_, (round, _))| *round).collect();
         for old in of_no_use.iter().filter_map(|round| rounds.remove(round)) {
             old.drop_leaves(&self.spares);
-            if let Some(old) = Arc::into_inner(old) {
-                self.spares.put(old.q);
-            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{Digest, Slot};
+    use muster_core::ids::Slot;
     use muster_core::manifest::Profile;
 
     use super::*;
@@ -155,13 +169,13 @@ mod tests {
         let (slot, seats, leaves, loss) = (Slot(0), 2, 1, 0);
         let (round, profile, route) = (Round(round), Profile::Exact, None);
         let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
-        let tree = Commitment::of(vec![Digest::default()]);
+        let sum = PackedContribution::of([]);
         let (leaves, tabulated) = Default::default();
-        Contribution { commit, q: vec![7; 8], tree, leaves, tabulated }
+        Contribution { commit, sum, leaves, tabulated }
     }
 
     #[test]
-    fn a_contribution_is_computed_in_the_memory_of_one_that_is_on_the_disk() {
+    fn before_a_contribution_is_computed_one_that_is_on_the_disk_goes() {
         let own = Own::new(16);
         let held = |own: &Own| (0..9).filter(|round| own.round(Round(*round)).is_some()).collect::<Vec<_>>();
         for round in 0..3 {
@@ -170,7 +184,6 @@ mod tests {
         assert_eq!(held(&own), [1, 2]);
         own.make_room();
         assert_eq!(held(&own), [2]);
-        assert_eq!(own.spares().take(), [7; 8], "its vector is there for the next one");
         // What is not on the disk yet stays: an audit may ask for it.
         own.put(contribution(3));
         own.put(contribution(4)).tabulated(own.spares());

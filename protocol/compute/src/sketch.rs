@@ -17,8 +17,7 @@ pub fn row(threads: usize, probe: &Probe, q: &[i32], loss: i64) -> TableRow {
         (start, &q[start..(start + PIECE).min(q.len())], row)
     });
     each(&mut workers, tasks, |(), (start, piece, row)| {
-        // A piece has no loss of its own: the row's is set once, below.
-        *row = Some(TableRow { sketch: probe.piece(start, piece), loss: 0 });
+        *row = Some(probe.row_of_piece(start, piece));
     });
     let pieces: Vec<TableRow> = pieces.into_iter().flatten().collect();
     TableRow { sketch: probe.sum(&pieces).0, loss }

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::bug::OrBug;
 use crate::codec::{Bytes, List};
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher};
 use crate::ids::{Block, Digest};
 use crate::layout::Layout;
+use crate::limits::CHUNK_BYTES;
 use crate::merkle::{self, Tree};
 use crate::messages::wire::BlockData;
 use crate::packing::{pack, unpack};
@@ -43,6 +45,82 @@ impl Commitment {
             proofs.push(self.0.prove(index as u64)?);
         }
         Some(BlockData { block, chunks: List::new(chunks).ok()?, proofs: List::new(proofs).ok()? })
+    }
+}
+
+/// A chunk as it travels (COMMIT-6), with its hash in the tree.
+pub struct PackedChunk {
+    bytes: Bytes<CHUNK_BYTES>,
+    hash: Digest,
+}
+
+impl PackedChunk {
+    /// The chunk of this number, of no integers where there is no such chunk.
+    pub fn new(layout: &Layout, q: &[i32], index: usize) -> Self {
+        let packed = packed_chunk(layout, q, index);
+        let hash = merkle::leaf(index as u64, &packed);
+        Self { bytes: Bytes::new(packed).or_bug("a chunk as it is packed").unwrap_or_default(), hash }
+    }
+}
+
+/// A contribution as it travels: about two bytes a coefficient instead of the four of its integers.
+pub struct PackedContribution {
+    chunks: Vec<Bytes<CHUNK_BYTES>>,
+    tree: Commitment,
+}
+
+impl PackedContribution {
+    /// Of all chunks in order: for callers that pack them in parallel.
+    pub fn of(chunks: impl IntoIterator<Item = PackedChunk>) -> Self {
+        let (chunks, hashes): (_, Vec<Digest>) =
+            chunks.into_iter().map(|chunk| (chunk.bytes, chunk.hash)).unzip();
+        Self { chunks, tree: Commitment::of(hashes) }
+    }
+
+    /// The one with this root, of its blocks; none where one is missing. A block that does not prove itself is passed over.
+    pub fn gathered(layout: &Layout, root: &Digest, blocks: impl Iterator<Item = BlockData>) -> Option<Self> {
+        let mut chunks: Vec<Option<PackedChunk>> = Vec::new();
+        chunks.resize_with(layout.chunks().len(), || None);
+        for data in blocks.filter(|data| open_block(layout, root, data).is_ok()) {
+            for (index, bytes) in layout.block(data.block)?.chunks.clone().zip(data.chunks.into_inner()) {
+                *chunks.get_mut(index)? =
+                    Some(PackedChunk { hash: merkle::leaf(index as u64, &bytes), bytes });
+            }
+        }
+        Some(Self::of(chunks.into_iter().collect::<Option<Vec<_>>>()?))
+    }
+
+    /// The root that is committed.
+    pub fn root(&self) -> Digest {
+        self.tree.root()
+    }
+
+    /// One block with its proofs; `None` when there is no such block.
+    pub fn block(&self, layout: &Layout, block: Block) -> Option<BlockData> {
+        let of = layout.block(block)?.chunks.clone();
+        let proofs = of.clone().map(|index| self.tree.0.prove(index as u64)).collect::<Option<Vec<_>>>()?;
+        let chunks = self.chunks.get(of)?.to_vec();
+        Some(BlockData { block, chunks: List::new(chunks).ok()?, proofs: List::new(proofs).ok()? })
+    }
+
+    /// The integers of one block; `None` when there is no such block.
+    pub fn integers(&self, layout: &Layout, block: Block) -> Option<Vec<i32>> {
+        self.unpacked(layout, layout.block(block)?.chunks.clone())
+    }
+
+    /// The integers of these chunks; `None` when there is no such chunk.
+    pub fn unpacked(&self, layout: &Layout, chunks: Range<usize>) -> Option<Vec<i32>> {
+        let mut values = Vec::new();
+        for (bytes, range) in self.chunks.get(chunks.clone())?.iter().zip(layout.chunks().get(chunks)?) {
+            unpack(bytes, range.len(), &mut values).or_bug("a chunk that was packed here")?;
+        }
+        Some(values)
+    }
+
+    /// Whether these are its integers.
+    pub fn is_of(&self, layout: &Layout, q: &[i32]) -> bool {
+        let same = |(index, bytes): (usize, &Bytes<CHUNK_BYTES>)| packed_chunk(layout, q, index) == **bytes;
+        q.len() == layout.coefficients() && self.chunks.iter().enumerate().all(same)
     }
 }
 
@@ -94,9 +172,13 @@ impl<'a> Assembly<'a> {
 }
 
 /// The hash of one chunk of `d` grid integers, of no integers where there is no such chunk.
-pub fn chunk_hash(layout: &Layout, q: &[i32], index: usize) -> Digest {
+fn chunk_hash(layout: &Layout, q: &[i32], index: usize) -> Digest {
+    merkle::leaf(index as u64, &packed_chunk(layout, q, index))
+}
+
+fn packed_chunk(layout: &Layout, q: &[i32], index: usize) -> Vec<u8> {
     let values = layout.chunks().get(index).and_then(|range| q.get(range.clone()));
-    merkle::leaf(index as u64, &pack(values.unwrap_or(&[])))
+    pack(values.unwrap_or(&[]))
 }
 
 /// Checks a block against a committed root and gives its integers (COMMIT-5).
@@ -167,6 +249,37 @@ mod tests {
 
     fn layout() -> Layout {
         Layout::of(&crate::manifest::fixture::tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1).model)
+    }
+
+    #[test]
+    fn commit_6_a_packed_contribution_is_its_integers() {
+        let layout = layout();
+        let q: Vec<i32> = (0..layout.parameters()).map(|c| c as i32 % 300 - 150).collect();
+        let commitment = Commitment::new(&layout, &q);
+        let packed = PackedContribution::of(
+            (0..layout.chunks().len()).map(|index| PackedChunk::new(&layout, &q, index)),
+        );
+        assert_eq!(packed.root(), commitment.root());
+        assert_eq!(packed.unpacked(&layout, 0..layout.chunks().len()).as_ref(), Some(&q));
+        assert!(packed.is_of(&layout, &q) && !packed.is_of(&layout, &q[1..]));
+        let other: Vec<i32> = q.iter().enumerate().map(|(at, q)| if at == 77 { q + 1 } else { *q }).collect();
+        assert!(!packed.is_of(&layout, &other));
+        let blocks: Vec<Block> = (0..layout.blocks().len() as u32).map(Block).collect();
+        for block in &blocks {
+            let data = commitment.block(&layout, &q, *block).unwrap();
+            assert_eq!(packed.block(&layout, *block).as_ref(), Some(&data));
+            assert_eq!(packed.integers(&layout, *block), block_integers(&layout, &data).ok());
+        }
+        assert!(packed.block(&layout, Block(blocks.len() as u32)).is_none());
+        // From its blocks, in any order and twice; not from others, nor where one is missing.
+        let gathered = |of: &dyn Fn(&Block) -> Option<BlockData>| {
+            let found = blocks.iter().rev().chain(&blocks).filter_map(of);
+            PackedContribution::gathered(&layout, &packed.root(), found)
+        };
+        assert!(gathered(&|block| packed.block(&layout, *block)).unwrap().is_of(&layout, &q));
+        assert!(gathered(&|block| packed.block(&layout, *block).filter(|_| block.0 != 1)).is_none());
+        let foreign = Commitment::new(&layout, &other);
+        assert!(gathered(&|block| foreign.block(&layout, &other, *block)).is_none());
     }
 
     #[test]

@@ -341,7 +341,9 @@ impl Sim {
             let all = check.parts.iter().map(|(part, _)| (*part, view.parts()[part.index()].blocks.clone()));
             return all.collect();
         }
-        check.objections(node.machine.ledger(), &held.commit, q, |part, block, digest| {
+        let ledger = node.machine.ledger();
+        let own = |block| q.get(ledger.layout().block(block)?.range.clone()).map(<[i32]>::to_vec);
+        check.objections(ledger, &held.commit, own, |part, block, digest| {
             let place = view.parts().get(part.index())?.blocks.binary_search(&block).ok()?;
             self.reduced.get(&(check.round, part, *digest))?.get(place)
         })
@@ -499,7 +501,9 @@ impl Sim {
         let q = self.contributions.get(&(request.round, request.target))?;
         let probe = probe(&self.manifest, &signed, &request);
         let rows = rows_of(&probe, &held.leaves, 1).expect("bounded by the quota");
-        let asked = AuditedContribution { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
+        let sketch = probe.sketch(q);
+        let (freeze, commit) = (request.freeze, &held.commit);
+        let asked = AuditedContribution { freeze, probe: &probe, commit, sketch: &sketch };
         let rows = node.player.conduct.seal(&asked, rows)?;
         Some(NodeInput::Rows { request: signed, root: held.commit.root, rows })
     }

@@ -6,10 +6,11 @@ use std::time::Instant;
 use muster_compute::{Backend, row};
 use muster_core::assign;
 use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{AuditRequest, Rows};
+use muster_core::messages::audit::{AuditRequest, Rows, TableRow};
 use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
 use muster_core::sketch::Probe;
@@ -34,13 +35,16 @@ impl NodeDriver {
         let (Some(freeze), Some(held)) = (frozen, self.shared.own.round(round)) else { return };
         let (home, failed, me) = (self.home.clone(), self.failed.clone(), self.me());
         let (threads, shared) = (self.options.machine.threads, self.shared.clone());
+        let layout = self.machine.ledger().layout().clone();
         tokio::task::spawn_blocking(move || {
             let probe = Probe::exact(&freeze);
-            let Some(rows) = made_of_leaves(&held, &probe, threads) else {
+            let Some(rows) = made_of_leaves(&held, &layout, &probe, threads) else {
                 return tracing::debug!("round {round}: an audit will have leaves computed again");
             };
             match home.save_rows(round, &me, &freeze, &rows) {
-                Ok(()) if adds_up(&held, &probe, &rows) => held.tabulated(shared.own.spares()),
+                Ok(()) if adds_up(&held.row(&layout, &probe, threads), &probe, &rows) => {
+                    held.tabulated(shared.own.spares())
+                }
                 // An attack's table, for which it may want its leaves.
                 Ok(()) => {}
                 // One failure that was told before is enough.
@@ -75,12 +79,14 @@ impl NodeDriver {
                     tracing::warn!("asked about round {}, which is not kept here any more", request.round);
                     return None;
                 };
-                let kept = tabulated(&home, &me, &request.freeze, &probe, &held);
+                let layout = ledger.layout();
+                let sum = held.row(layout, &probe, threads);
+                let kept = tabulated(&home, &me, request.round, &request.freeze, &probe, &sum);
                 let again = |take: &mut dyn FnMut(LeafSum)| {
                     // AUDIT-2: also of the round that a restart fell into, of which there may be no table. After a move the state may
                     // be of another row.
                     let state = lock(&replica).state_at(&held.commit.state);
-                    let shards = held.commit.shards(ledger.layout());
+                    let shards = held.commit.shards(layout);
                     let Some(state) = state.and_then(|state| state.shards(&shards)) else {
                         tracing::warn!(
                             "asked about round {}, whose state is not kept here any more",
@@ -91,12 +97,12 @@ impl NodeDriver {
                     recompute(&held.commit, state, manifest, dataset, &arithmetic, take);
                     true
                 };
-                let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
+                let rows = kept.or_else(|| rows(&held, layout, &probe, threads, again))?;
                 let asked = AuditedContribution {
                     freeze: request.freeze,
                     probe: &probe,
                     commit: &held.commit,
-                    q: &held.q,
+                    sketch: &sum.sketch,
                 };
                 let rows = conduct.seal(&asked, rows)?;
                 Some(NodeInput::Rows { request: Box::new(signed), root: held.commit.root, rows })
@@ -111,38 +117,42 @@ impl NodeDriver {
 fn tabulated(
     home: &Home,
     me: &MemberId,
+    round: Round,
     freeze: &Digest,
     probe: &Probe,
-    held: &Contribution,
+    sum: &TableRow,
 ) -> Option<Rows> {
-    let rows = home.load_rows(held.commit.round, me, freeze).ok()??;
-    adds_up(held, probe, &rows).then_some(rows)
+    let rows = home.load_rows(round, me, freeze).ok()??;
+    adds_up(sum, probe, &rows).then_some(rows)
 }
 
-fn adds_up(held: &Contribution, probe: &Probe, rows: &Rows) -> bool {
-    probe.sum(rows) == (probe.sketch(&held.q), held.commit.loss)
+fn adds_up(sum: &TableRow, probe: &Probe, rows: &Rows) -> bool {
+    let (sketch, loss) = probe.sum(rows);
+    (&sketch, loss) == (&sum.sketch, sum.loss)
 }
 
 /// The rows of kept leaves. A file that no longer has what was written counts as leaves that were not kept.
-fn made_of_leaves(held: &Contribution, probe: &Probe, threads: usize) -> Option<Rows> {
+fn made_of_leaves(held: &Contribution, layout: &Layout, probe: &Probe, threads: usize) -> Option<Rows> {
     let leaves = lock(&held.leaves).clone()?;
-    let rows = leaves.rows(probe, &held.q, held.commit.loss, threads);
+    let sum = || held.row(layout, probe, threads);
+    let rows = leaves.rows(probe, sum, threads);
     let told =
         |error: &std::io::Error| tracing::warn!("round {}: leaves on disk: {error}", held.commit.round);
     let rows = rows.inspect_err(told).ok()??;
     // What memory holds was looked at before the commitment (COMMIT-7), and an attack's need not add up.
-    (!matches!(*leaves, Leaves::Packed(_)) || adds_up(held, probe, &rows)).then_some(rows)
+    (!matches!(*leaves, Leaves::Packed(_)) || adds_up(&sum(), probe, &rows)).then_some(rows)
 }
 
 /// The rows of a contribution's table, made from its kept leaves, or else from leaves that `again` recomputes. `again`
 /// returns whether it could. It makes each row while the next leaf is computed, and keeps no leaf.
 pub(super) fn rows(
     held: &Contribution,
+    layout: &Layout,
     probe: &Probe,
     threads: usize,
     again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
 ) -> Option<Rows> {
-    if let Some(rows) = made_of_leaves(held, probe, threads) {
+    if let Some(rows) = made_of_leaves(held, layout, probe, threads) {
         return Some(rows);
     }
     let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
@@ -154,7 +164,7 @@ pub(super) fn rows(
         return None;
     }
     // TOL-7: a member that can no longer reproduce its own leaves to the bit MUST NOT seal a table.
-    if (&summed.q, summed.loss) != (&held.q, held.commit.loss) {
+    if summed.loss != held.commit.loss || !held.sum.is_of(layout, &summed.q) {
         tracing::warn!(
             "round {}: recomputed on this machine, its leaves do not add up to what was committed: no table is sealed, so \
              that verifiers recompute all of them",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use muster_compute::{Backend, Workers};
 use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
-use muster_core::contribution::{Commitment, chunk_hash};
+use muster_core::contribution::{PackedChunk, PackedContribution};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
@@ -26,7 +26,6 @@ use super::driver::{Completion, NodeDriver};
 use crate::JoinError;
 use crate::compute::{Assignment, Summed};
 use crate::conduct::NodeConduct;
-use crate::exchange::reassemble;
 use crate::own::Contribution;
 use crate::server::NodeContext;
 
@@ -130,11 +129,12 @@ pub(super) fn written(
 ) -> Option<Contribution> {
     let commit: Signed<Commit> = decode(&journal.vote("commit", round).ok()??).ok()?;
     let commit = commit.verify(ledger.run()).ok()?.into_inner();
-    let kept = home.load_contribution(round, me).ok()?;
-    let q = reassemble(ledger, &commit.root, &kept)?;
-    let tree = Commitment::new(ledger.layout(), &q);
+    let places = home.contribution_places(round, me).ok()?;
+    // Each block is proved against the commitment again: this part of the disk is not synced.
+    let blocks = places.iter().filter_map(|place| home.load_block(round, me, place).ok()?);
+    let sum = PackedContribution::gathered(ledger.layout(), &commit.root, blocks)?;
     let (leaves, tabulated) = Default::default();
-    Some(Contribution { commit, q, tree, leaves, tabulated })
+    Some(Contribution { commit, sum, leaves, tabulated })
 }
 
 fn bad(reject: Reject) -> JoinError {
@@ -189,8 +189,9 @@ impl Committing {
         let Summed { q, loss, count, trace, .. } = summed;
         let workers = Workers::new(threads);
         let layout = self.ledger.layout();
-        let tree = self.shared.stopwatch.time(Phase::Hashing, || {
-            Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(layout, &q, chunk)))
+        let sum = self.shared.stopwatch.time(Phase::Hashing, || {
+            let chunks = workers.each(layout.chunks().len(), |chunk| PackedChunk::new(layout, &q, chunk));
+            PackedContribution::of(chunks)
         });
         if let Some(why) = lock(&self.arithmetic).doubt() {
             tracing::error!("round {}: {why}", work.round);
@@ -201,8 +202,10 @@ impl Committing {
         if !self.shared.stopwatch.time(Phase::Hashing, sound) {
             return Err(JoinError::Unreliable(work.round));
         }
+        self.shared.own.spares().put(q);
+        self.shared.own.spares().rest();
         let over = || JoinError::Environment("the round is over".into());
-        let computed = Computed { leaves: count, loss, root: tree.root() };
+        let computed = Computed { leaves: count, loss, root: sum.root() };
         let commit = commit_to(&self.ledger, work.round, work.slot, computed).ok_or_else(over)?;
         let me = &self.shared.identity;
         let said = self.conduct.commit(commit.clone());
@@ -210,7 +213,7 @@ impl Committing {
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
         let signed = self.shared.stopwatch.time(Phase::Signing, sign);
-        let computed = Contribution { commit, q, tree, leaves, tabulated: AtomicBool::default() };
+        let computed = Contribution { commit, sum, leaves, tabulated: AtomicBool::default() };
         let (signed, kept) = pledge(&self.journal, run, signed, computed)?;
         match kept {
             Some(contribution) => self.keep(work.round, self.shared.own.put(contribution)),
@@ -272,11 +275,16 @@ mod tests {
     use crate::leaves::Leaves;
     use crate::session::audit::rows;
 
+    fn layout() -> Layout {
+        Layout::of(&Settings::default().checked_model().unwrap())
+    }
+
     /// What one computed: a leaf of this value in each place and of this loss.
     fn computed(value: i32, loss: i64) -> Contribution {
-        let layout = Layout::of(&Settings::default().checked_model().unwrap());
+        let layout = layout();
         let q = vec![value; layout.parameters()];
-        let (tree, digest) = (Commitment::new(&layout, &q), Digest::default());
+        let chunks = (0..layout.chunks().len()).map(|chunk| PackedChunk::new(&layout, &q, chunk));
+        let (sum, digest) = (PackedContribution::of(chunks), Digest::default());
         let commit = Commit {
             round: Round(3),
             head: digest,
@@ -287,10 +295,10 @@ mod tests {
             leaves: 1,
             profile: Profile::F32,
             loss,
-            root: tree.root(),
+            root: sum.root(),
         };
         let leaves = Mutex::new(Some(Arc::new(Leaves::Memory(vec![(q.clone(), loss)]))));
-        Contribution { commit, q, tree, leaves, tabulated: AtomicBool::default() }
+        Contribution { commit, sum, leaves, tabulated: AtomicBool::default() }
     }
 
     #[test]
@@ -303,11 +311,11 @@ mod tests {
             let (signed, kept) = pledge(&journal, run, signed, computed).unwrap();
             (signed[0].verify(run).unwrap().into_inner(), kept)
         };
-        let probe = Probe::exact(&Digest::default());
+        let (layout, probe) = (layout(), Probe::exact(&Digest::default()));
         let sealed = |held: &Contribution, again: Contribution| {
             let again = again.leaves.into_inner().unwrap().and_then(Arc::into_inner);
             let Some(Leaves::Memory(again)) = again else { return false };
-            rows(held, &probe, 1, |take| again.into_iter().map(take).count() > 0).is_some()
+            rows(held, &layout, &probe, 1, |take| again.into_iter().map(take).count() > 0).is_some()
         };
         let (said, kept) = pledged(computed(5, 70));
         assert!(sealed(&kept.unwrap(), computed(6, 71)), "the leaves are at hand");

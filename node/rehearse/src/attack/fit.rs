@@ -23,7 +23,7 @@ impl NodeConduct for Fit {
         let index = usize::from(asked.freeze.0[0]) % rows.len().max(1);
         let mut others = rows.clone();
         let loss = (index < rows.len()).then(|| others.remove(index).loss)?;
-        let sketch = difference(asked.probe.sketch(asked.q), asked.probe.sum(&others).0)?;
+        let sketch = difference(asked.sketch.clone(), asked.probe.sum(&others).0)?;
         rows[index] = TableRow { sketch, loss };
         List::new(rows).ok()
     }

@@ -196,7 +196,8 @@ fn each_is_betrayed_by_what_it_is_said_to_be() {
         let (summed, honest) = first_on(kind_for(played), &*conduct);
         let commit = commit(&summed);
         let probe = Probe::exact(&FREEZE);
-        let asked = AuditedContribution { freeze: FREEZE, probe: &probe, commit: &commit, q: &summed.q };
+        let sketch = probe.sketch(&summed.q);
+        let asked = AuditedContribution { freeze: FREEZE, probe: &probe, commit: &commit, sketch: &sketch };
         let sealed = conduct.seal(&asked, rows(&summed));
         let table = sealed.clone().unwrap_or_else(|| rows(&summed));
         let adds_up = probe.sum(&table) == (probe.sketch(&summed.q), summed.loss);

@@ -26,8 +26,8 @@ pub struct Check {
 
 impl Check {
     /// The blocks that a contributor objects to, by part (AGG-20): those where the values that an aggregator shows
-    /// are far from its own integers `q`, which it committed to. Blocks whose values `shown` does not have are not
-    /// looked at.
+    /// are far from its own integers, which it committed to and which `q` gives. Blocks whose values `shown` does not have
+    /// are not looked at.
     ///
     /// # Panics
     /// As [`OwnBlock::objects`].
@@ -35,7 +35,7 @@ impl Check {
         &self,
         ledger: &Ledger,
         own: &Commit,
-        q: &[i32],
+        q: impl Fn(Block) -> Option<Vec<i32>>,
         shown: impl Fn(Part, Block, &Digest) -> Option<V>,
     ) -> BTreeMap<Part, Vec<Block>> {
         let mut objections: BTreeMap<Part, Vec<Block>> = BTreeMap::new();
@@ -46,14 +46,13 @@ impl Check {
                 inputs.slots().filter_map(|slot| view.commitment(slot)).collect();
             let scale = scale(ledger.manifest(), &counted);
             let far = |block: &&Block| {
-                let q = layout.block(**block).and_then(|block| q.get(block.range.clone()));
                 let values = shown(*part, **block, digest);
-                q.zip(values).is_some_and(|(q, values)| {
+                values.and_then(|values| Some((q(**block)?, values))).is_some_and(|(q, values)| {
                     let step = ResultGrid::of(layout, **block).step();
                     // LOCAL-7: no number of segments divides second moments.
                     let (m, scale) =
                         if layout.is_of_moments(**block) { (1, 1.0) } else { (own.leaves, scale) };
-                    OwnBlock { q, m, scale, step }.objects(&values)
+                    OwnBlock { q: &q, m, scale, step }.objects(&values)
                 })
             };
             let planned = view.parts().get(part.index()).map(|plan| plan.blocks.iter());

@@ -91,6 +91,12 @@ impl Probe {
         }
     }
 
+    /// The row of such a piece: that of the vector has their sum.
+    pub fn row_of_piece(&self, offset: usize, q: &[i32]) -> TableRow {
+        // A piece has no loss of its own.
+        TableRow { sketch: self.piece(offset, q), loss: 0 }
+    }
+
     /// The row of a leaf.
     pub fn row(&self, q: &[i32], loss: i64) -> TableRow {
         TableRow { sketch: self.sketch(q), loss }
