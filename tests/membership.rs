@@ -208,7 +208,7 @@ fn priorities(process: u32) -> Vec<i32> {
 }
 
 #[test]
-fn a_member_keeps_to_the_disk_that_it_may_use() {
+fn a_member_keeps_to_the_disk_and_the_memory_that_it_may_use() {
     let run = Run::new(programs!(), &Settings { contributions: 2, ..settings(50, 2) });
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
@@ -220,6 +220,14 @@ fn a_member_keeps_to_the_disk_that_it_may_use() {
     assert!(log.contains("this run takes about 0.000") && log.contains("--max-disk allows 0.0002"), "{log}");
     assert!(run.events("admit").len() < 2, "it is told before it is a member");
     assert!(!run.path("second/data").exists(), "and before it fetches anything");
+    let mut second = run.join("second", &nodes, &["--max-memory", "0.01"]);
+    assert_eq!(second.wait(), 3, "{}", second.log());
+    let log = second.log();
+    assert!(
+        log.contains("GiB of memory here (") && log.contains("--max-memory allows 0.01; allow more"),
+        "{log}"
+    );
+    assert!(run.events("admit").len() < 2 && !run.path("second/data").exists());
     // What else lies there counts.
     fs::write(run.path("second/other"), vec![1; 900_000]).expect("a file");
     let mut second = join("0.001");

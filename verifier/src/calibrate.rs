@@ -48,7 +48,7 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     has_tolerance(&manifest.model)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = calibrating.threads.unwrap_or_else(cores);
-    memory::check(memory::following(&manifest, threads).beside_text()).map_err(Failure::arithmetic)?;
+    memory::check(memory::following(&manifest, threads).beside_text(), None).map_err(Failure::arithmetic)?;
     let profile = profile(calibrating.profile);
     let (devices, members_only) = (&calibrating.devices, calibrating.members_only);
     let (mut machines, absent) =

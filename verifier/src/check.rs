@@ -113,7 +113,7 @@ fn examine<W: Searching>(
     };
     // Where messages decide alone, a machine that computes nothing can judge them.
     if accused.is_some() {
-        memory::check(memory::following(manifest, machine.threads)).map_err(Failure::arithmetic)?;
+        memory::check(memory::following(manifest, machine.threads), None).map_err(Failure::arithmetic)?;
         arithmetic.self_test().map_err(Failure::arithmetic)?;
     }
     let mut witness = witness(accused);

@@ -16,7 +16,7 @@ use muster_net::swarm::Settings;
 use muster_replica::backend::BackendChoice;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
-use muster_replica::{parse_gibibytes, process};
+use muster_replica::{Bounds, parse_gibibytes, process};
 use muster_roles::verifier::audits::{Conduct, Honest};
 use muster_view::words::{audits, counted};
 use tracing_subscriber::EnvFilter;
@@ -50,7 +50,7 @@ enum VerifierCommand {
         #[arg(long, value_name = "NAME", value_parser = parse_name)]
         name: Option<Name>,
         #[command(flatten)]
-        disk: DiskArgs,
+        bounds: BoundArgs,
     },
     /// Audit the run until it closes. May be stopped and started again at any time.
     ///
@@ -65,7 +65,7 @@ enum VerifierCommand {
         #[command(flatten)]
         web: WebArgs,
         #[command(flatten)]
-        disk: DiskArgs,
+        bounds: BoundArgs,
         /// Give way to everything else on this machine. Not on one that is never idle: its audits would come too late.
         #[arg(long)]
         nice: bool,
@@ -84,7 +84,7 @@ enum VerifierCommand {
         #[command(flatten)]
         web: WebArgs,
         #[command(flatten)]
-        disk: DiskArgs,
+        bounds: BoundArgs,
     },
     /// Re-execute one piece of evidence.
     ///
@@ -160,12 +160,21 @@ fn gossip_address(text: &str) -> Result<String, String> {
     muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }
 
-/// What to take of the disk.
+/// What to take of the machine.
 #[derive(Args, Clone, Copy)]
-struct DiskArgs {
+struct BoundArgs {
     /// Most disk to use, in GiB, like 10 or 0.5. The program stops before it would take more.
     #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
     max_disk: Option<u64>,
+    /// Most memory to use, in GiB, like 8 or 0.5. A run that takes more is refused before its text is fetched.
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
+    max_memory: Option<u64>,
+}
+
+impl BoundArgs {
+    fn bounds(self) -> Bounds {
+        Bounds { disk: self.max_disk, memory: self.max_memory }
+    }
 }
 
 /// How to compute, leaves included.
@@ -229,9 +238,9 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
 
 fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
     match command {
-        VerifierCommand::Enroll { invitation, data_dir, name, disk } => block_on(async {
+        VerifierCommand::Enroll { invitation, data_dir, name, bounds } => block_on(async {
             let name = name.unwrap_or_default();
-            let enrolled = enroll::enroll(&invitation, &name, data_dir, disk.max_disk).await?;
+            let enrolled = enroll::enroll(&invitation, &name, data_dir, bounds.bounds()).await?;
             say(&format!(
                 "enrolled as verifier {:#}; audits begin with round {}",
                 enrolled.member, enrolled.first_round
@@ -239,21 +248,21 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        VerifierCommand::Watch { directory, leaves, gossip, web, disk, nice } => {
+        VerifierCommand::Watch { directory, leaves, gossip, web, bounds, nice } => {
             if nice {
                 process::give_way();
             }
             let (machine, gossip) = (leaves.machine(), gossip.settings());
-            let (web, max_disk) = (web.web, disk.max_disk);
-            block_on(watched(watch::WatchOptions { directory, machine, gossip, web, max_disk, conduct }))
+            let (web, bounds) = (web.web, bounds.bounds());
+            block_on(watched(watch::WatchOptions { directory, machine, gossip, web, bounds, conduct }))
         }
-        VerifierCommand::Observe { target, data_dir, machine, gossip, web, disk } => block_on(async {
+        VerifierCommand::Observe { target, data_dir, machine, gossip, web, bounds } => block_on(async {
             let options = observe::ObserveOptions {
                 directory: data_dir,
                 threads: machine.threads,
                 gossip: gossip.settings(),
                 web: web.web,
-                max_disk: disk.max_disk,
+                bounds: bounds.bounds(),
             };
             match observe::observe(&target, options).await? {
                 observe::ObservationEnd::Closed => Ok(0),

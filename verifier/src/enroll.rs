@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use muster_compute::Machine;
 use muster_core::codec::{decode, encode};
 use muster_core::coins::{CoinTerms, CoinTree};
 use muster_core::ids::{MemberId, Round};
@@ -12,7 +13,7 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Name, Role, Ticket};
 use muster_core::messages::wire::{Request, Response};
 use muster_replica::exit::Failure;
-use muster_replica::{PeerError, fetch_ledger, follow_ledger};
+use muster_replica::{Bounds, PeerError, fetch_ledger, follow_ledger, memory};
 use muster_store::home::Home;
 use muster_view::words::counted;
 
@@ -42,7 +43,7 @@ pub struct Enrolled {
     pub first_round: Round,
 }
 
-/// Enrols this machine as a verifier that calls itself `name`, where the run takes at most `max_disk` bytes of the disk; does
+/// Enrols this machine as a verifier that calls itself `name`, where the run stays within these bounds; does
 /// nothing when it is one already.
 ///
 /// # Errors
@@ -51,7 +52,7 @@ pub async fn enroll(
     invitation: &str,
     name: &Name,
     directory: Option<PathBuf>,
-    max_disk: Option<u64>,
+    bounds: Bounds,
 ) -> Result<Enrolled, Failure> {
     let ticket = muster_replica::invitation(invitation)?;
     let invited = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
@@ -64,7 +65,8 @@ pub async fn enroll(
         )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
-    let session = VerifierSession::open(&directory, Target::of(&ticket), max_disk).await?;
+    let audits = |manifest: &Manifest| memory::auditing(manifest, &Machine::new(1, None));
+    let session = VerifierSession::open(&directory, Target::of(&ticket), bounds, &audits).await?;
     // STAND-5: members invite nodes only; the steward would refuse, after the text was fetched.
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
@@ -300,14 +302,14 @@ mod tests {
     }
 
     /// Why nobody enrols for this run, where nobody is there to ask: the refusal comes first.
-    async fn refusal(manifest: &Manifest, max_disk: Option<u64>) -> String {
+    async fn refusal(manifest: &Manifest, bounds: Bounds) -> String {
         manifest.check().unwrap();
         let directory = tempfile::tempdir().unwrap();
         Home::open(directory.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
         let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
         let ticket = Ticket { run, steward, addresses, pass: None };
         let folder = Some(directory.path().to_owned());
-        let refused = enroll(&ticket.to_line(), &Name::default(), folder, max_disk).await;
+        let refused = enroll(&ticket.to_line(), &Name::default(), folder, bounds).await;
         let Err(Failure { exit: Exit::Environment, message: why }) = refused.map(|_| ()) else {
             panic!("it took a seat")
         };
@@ -322,8 +324,11 @@ mod tests {
         }
         let mut manifest = large();
         (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 13, 8, 1 << 15);
-        let why = refusal(&manifest, None).await;
+        let why = refusal(&manifest, Bounds::default()).await;
         assert!(why.contains("GiB of memory") && why.contains("model.*"), "{why}");
+        let bounds = Bounds { disk: None, memory: Some(1 << 20) };
+        let why = refusal(&large(), bounds).await;
+        assert!(why.contains("GiB of memory here (") && why.contains("--max-memory allows 0.001;"), "{why}");
     }
 
     #[tokio::test]
@@ -331,12 +336,12 @@ mod tests {
         let mut manifest = large();
         // The earlier states alone take terabytes of the disk, and none of the memory.
         (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 8, 4, 1 << 10);
-        let why = refusal(&manifest, None).await;
+        let why = refusal(&manifest, Bounds::default()).await;
         assert!(
             why.contains("GiB by retention.states") && why.contains("are free there; make room"),
             "{why}"
         );
-        let why = refusal(&manifest, Some(1 << 30)).await;
+        let why = refusal(&manifest, Bounds { disk: Some(1 << 30), memory: None }).await;
         assert!(why.contains("GiB by retention.states") && why.contains("--max-disk allows 1;"), "{why}");
     }
 }

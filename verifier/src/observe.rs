@@ -9,7 +9,7 @@ use muster_core::messages::record::{Ban, Body};
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
 use muster_replica::exit::Failure;
-use muster_replica::{Event, StopRequests, evidence_words, keep_evidence};
+use muster_replica::{Bounds, Event, StopRequests, evidence_words, keep_evidence, memory};
 use muster_store::journal::Journal;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -38,8 +38,8 @@ pub struct ObserveOptions {
     pub gossip: Option<Settings>,
     /// Where to show the run to browsers; none for nowhere.
     pub web: Option<String>,
-    /// Largest disk use, in bytes.
-    pub max_disk: Option<u64>,
+    /// What it may take of the machine.
+    pub bounds: Bounds,
 }
 
 /// Follows until the run closes or somebody asks it to stop, with a key that is no member's.
@@ -47,10 +47,12 @@ pub struct ObserveOptions {
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule or seals a state that does not follow.
 pub async fn observe(target: &str, options: ObserveOptions) -> Result<ObservationEnd, Failure> {
-    let ObserveOptions { directory, threads, gossip, web, max_disk } = options;
+    let ObserveOptions { directory, threads, gossip, web, bounds } = options;
     let target = Target::parse(target)?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
-    let session = VerifierSession::open(&directory, target, max_disk).await?;
+    let session =
+        VerifierSession::open(&directory, target, bounds, &|manifest| memory::following(manifest, threads))
+            .await?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let mut follower = session.follower(journal.clone(), threads, gossip).await?;
     let _pages = session.show(web.as_deref(), &journal, &mut follower).await?;

@@ -34,7 +34,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
     // The text is in memory by now.
-    let fits = |need: memory::Need| memory::check(need.beside_text()).map_err(Failure::arithmetic);
+    let fits = |need: memory::Need| memory::check(need.beside_text(), None).map_err(Failure::arithmetic);
     fits(memory::replaying(&archive.manifest, threads))?;
     let mut work = ReplayFolder::open(&archive, Place::of_user(), replaying.work.as_deref())?;
     if let Some(work) = work.as_mut().filter(|_| replaying.fresh) {

@@ -12,9 +12,10 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
+use muster_replica::memory::{self, Need};
 use muster_replica::{
-    Allowance, Contact, Follower, HeldState, Peers, Replica, disk, fetch_dataset, fetch_manifest, invitation,
-    is_invitation, measure_held_out, memory,
+    Allowance, Bounds, Contact, Follower, HeldState, Peers, Replica, disk, fetch_dataset, fetch_manifest,
+    invitation, is_invitation, measure_held_out,
 };
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
@@ -95,17 +96,27 @@ pub struct VerifierSession {
     pub manifest: Arc<Manifest>,
     /// The text, and what else the manifest commits to.
     pub dataset: Arc<Dataset>,
+    /// What it may take of the machine.
+    bounds: Bounds,
     /// What it may take of the disk.
     pub allowance: Allowance,
 }
 
+/// What a run takes of the memory.
+pub type Takes<'a> = &'a (dyn Fn(&Manifest) -> Need + Sync);
+
 impl VerifierSession {
-    /// Opens the directory and brings in what it lacks: an identity, the manifest, the text. It may take `most` bytes of the
-    /// disk; `None` for as many as are free.
+    /// Opens the directory and brings in what it lacks: an identity, the manifest, the text, within these bounds. `need` says what
+    /// the run takes of the memory.
     ///
     /// # Errors
     /// [`Failure`], also for a run that this machine has no memory to follow, or no disk.
-    pub async fn open(directory: &Path, target: Target, most: Option<u64>) -> Result<Self, Failure> {
+    pub async fn open(
+        directory: &Path,
+        target: Target,
+        bounds: Bounds,
+        need: Takes<'_>,
+    ) -> Result<Self, Failure> {
         let home = Home::open(directory)?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(target.run, identity.clone());
@@ -122,15 +133,15 @@ impl VerifierSession {
             }
         };
         // Before the text is fetched, and before a seat is asked for.
-        memory::check(memory::following(&manifest, 1)).map_err(Failure::arithmetic)?;
-        let allowance = Allowance::new(directory, most);
+        memory::check(need(&manifest), bounds.memory).map_err(Failure::arithmetic)?;
+        let allowance = Allowance::new(directory, bounds.disk);
         allowance.check_run(&disk::following(&manifest)).map_err(Failure::arithmetic)?;
         let bar = bytes_bar("the run's files", manifest.data.all_bytes());
         let mut progress = |done| bar.set_position(done);
         let folder = home.path().join("data");
         let dataset = fetch_dataset(&peers, &target.steward, &manifest.data, &folder, &mut progress).await?;
         bar.finish_and_clear();
-        Ok(Self { home, identity, target, endpoint, peers, manifest, dataset, allowance })
+        Ok(Self { home, identity, target, endpoint, peers, manifest, dataset, bounds, allowance })
     }
 
     /// A follower that goes on where the directory stopped, and gossips if it can.
@@ -145,7 +156,7 @@ impl VerifierSession {
     ) -> Result<Follower, Failure> {
         // The text is in memory by now.
         let need = memory::following(&self.manifest, threads).beside_text();
-        memory::check(need).map_err(Failure::arithmetic)?;
+        memory::check(need, self.bounds.memory).map_err(Failure::arithmetic)?;
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {

@@ -15,10 +15,12 @@ use muster_core::ids::{Digest, Height};
 use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::lock::lock;
+use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
+use muster_replica::{Bounds, memory};
 use muster_roles::verifier::audits::Conduct;
 use muster_roles::verifier::coins::Coins;
 use muster_roles::verifier::{Verifier, VerifierSetup};
@@ -45,8 +47,8 @@ pub struct WatchOptions {
     pub gossip: Option<Settings>,
     /// Where to show the run to browsers; none for nowhere.
     pub web: Option<String>,
-    /// Largest disk use, in bytes.
-    pub max_disk: Option<u64>,
+    /// What it may take of the machine.
+    pub bounds: Bounds,
     /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
 }
@@ -63,7 +65,8 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
             "{path} does not exist: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         )));
     }
-    let session = VerifierSession::open(directory, target(&options)?, options.max_disk).await?;
+    let audits = |manifest: &Manifest| memory::auditing(manifest, &options.machine);
+    let session = VerifierSession::open(directory, target(&options)?, options.bounds, &audits).await?;
     let coins = enroll::coins(&session.home)?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let (manifest, machine) = (session.manifest.clone(), options.machine);

@@ -51,7 +51,7 @@ pub(super) struct Recovered {
 pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let manifest = Arc::new(read_manifest(&folder)?);
     // Before anything is opened: a steward that the system kills in a round keeps everybody waiting.
-    memory::check(memory::hosting(&manifest, machine.threads))
+    memory::check(memory::hosting(&manifest, machine.threads), None)
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
     let home = Home::open(&folder)?;
     let identity = Arc::new(home.identity()?);

@@ -293,7 +293,7 @@ fn volunteer(directory: &Path, number: u8, ticket: Ticket) -> JoinOptions {
         show: ShowOptions::default(),
         gossip: Some(beside()),
         machine: Machine::new(1, None),
-        max_disk: None,
+        bounds: Default::default(),
         progress: false,
     }
 }

@@ -339,7 +339,7 @@ impl Benchmark {
             lines.extend(self.timing_lines(timings));
         }
         lines.extend(self.plan().map(|plan| ("the run", plan)));
-        lines.push(("memory", format!("{} at least, as a node of this run", memory::shown(memory.bytes()))));
+        lines.push(("memory", format!("about {}, as a node of this run", memory::shown(memory.bytes()))));
         lines.extend(self.had.filter(|had| *had < BUSY).map(|had| ("busy", format!(
             "this machine is busy: try again. This program had {:.0} % of a processor, so that it is faster than is said here",
             100.0 * had

@@ -23,7 +23,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::messages::enrol::{Name, Ticket};
 use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
-use muster_replica::{BootstrapError, FollowError};
+use muster_replica::{BootstrapError, Bounds, FollowError};
 use muster_show::ShowOptions;
 use muster_store::error::StoreError;
 
@@ -50,8 +50,8 @@ pub struct JoinOptions {
     pub gossip: Option<Settings>,
     /// What computes.
     pub machine: muster_compute::Machine,
-    /// Largest disk use, in bytes.
-    pub max_disk: Option<u64>,
+    /// What it may take of the machine.
+    pub bounds: Bounds,
     /// Whether to draw progress; else plain lines are logged.
     pub progress: bool,
 }

@@ -14,6 +14,7 @@ use muster_core::messages::audit::TableRow;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
 use muster_core::sketch::Probe;
+use muster_replica::memory;
 
 use super::ahead::Ahead;
 use super::leaves::{Leaves, Spares};
@@ -23,7 +24,7 @@ use super::leaves::{Leaves, Spares};
 const NEWEST: usize = 2;
 /// Bytes of leaves in memory, of one contribution and of all: beyond them leaves are packed in files, and older ones are
 /// dropped, to be computed again if an audit asks for them.
-pub(super) const LEAF_BYTES: usize = 64 << 20;
+pub(super) const LEAF_BYTES: usize = memory::LEAF_BYTES as usize;
 
 /// Chunks of a sum that are unpacked at a time.
 const CHUNKS_AT_ONCE: usize = 16;

@@ -10,6 +10,7 @@ use muster_core::ids::Round;
 use muster_core::messages::enrol::{Name, Ticket, parse_name};
 use muster_member::{End, JoinError};
 use muster_net::swarm::Settings;
+use muster_replica::Bounds;
 use muster_replica::backend::BackendChoice;
 use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_roles::verifier::audits::{Conduct, Honest};
@@ -93,7 +94,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 show: ShowOptions::default(),
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() }),
                 machine: backend.machine(1, None),
-                max_disk: None,
+                bounds: Bounds::default(),
                 progress: false,
             };
             block_on(muster_member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(

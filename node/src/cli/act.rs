@@ -283,8 +283,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     let estimate = Estimate::of(&created.manifest);
     say(&estimate.text())?;
     say(&format!("{} (`muster bench {}` measures it)", guess(&created.manifest)?, out.display()))?;
-    let memory = memory::contributing(&created.manifest, &Machine::new(1, None)).bytes();
-    say(&format!("a node takes at least {} of memory on one thread", memory::shown(memory)))?;
+    say_memory(&created.manifest)?;
     say_disk(&created.manifest)?;
     let admission = &created.manifest.admission;
     if admission.probation > 0 {
@@ -315,6 +314,17 @@ fn say_init(folder: &Path, created: &Created) -> Outcome<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// What a run takes of the memory of those who take part.
+fn say_memory(manifest: &Manifest) -> Outcome<()> {
+    let machine = Machine::new(1, None);
+    let [node, verifier] = [memory::contributing, memory::auditing].map(|need| need(manifest, &machine));
+    let needs = [node, verifier, memory::hosting(manifest, 1)].map(|need| memory::shown(need.bytes()));
+    let [node, verifier, steward] = needs;
+    say(&format!(
+        "on one thread, a node takes about {node} of memory, a verifier {verifier}, the steward {steward}"
+    ))
 }
 
 /// What a run takes of the disks of those who take part, until its last round.
@@ -468,7 +478,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         show,
         gossip,
         machine: arguments.leaves.machine(),
-        max_disk: arguments.max_disk,
+        bounds: arguments.bounds.bounds(),
     };
     match block_on(muster_member::join(options))? {
         Ok(End::Closed { leaves }) => {

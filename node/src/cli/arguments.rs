@@ -13,7 +13,7 @@ use muster_organise::invite::parse_span;
 use muster_organise::pack::{COLUMN, Format, ROUTE_TOKENS};
 use muster_organise::tokenise::LEARNT_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
-use muster_replica::parse_gibibytes;
+use muster_replica::{Bounds, parse_gibibytes};
 
 use super::options::{
     ComputeArguments, GossipArguments, HomeArguments, LeafArguments, OrganiserArguments, ShowArguments,
@@ -527,10 +527,26 @@ pub(super) struct JoinArguments {
     pub(super) gossip: GossipArguments,
     #[command(flatten)]
     pub(super) leaves: LeafArguments,
-    /// Most disk to use, in GiB, like 10 or 0.5. The member stops before it would take more.
-    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
-    pub(super) max_disk: Option<u64>,
+    #[command(flatten)]
+    pub(super) bounds: BoundArguments,
     /// Run at low priority.
     #[arg(long)]
     pub(super) nice: bool,
+}
+
+/// What the member may take of the machine.
+#[derive(Args)]
+pub(super) struct BoundArguments {
+    /// Most disk to use, in GiB, like 10 or 0.5. The member stops before it would take more.
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
+    max_disk: Option<u64>,
+    /// Most memory to use, in GiB, like 8 or 0.5. A run that takes more is refused before anything of it is fetched.
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
+    max_memory: Option<u64>,
+}
+
+impl BoundArguments {
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds { disk: self.max_disk, memory: self.max_memory }
+    }
 }

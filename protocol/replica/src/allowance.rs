@@ -1,4 +1,4 @@
-//! What a process may take of the disk: what is free there, and what its owner allows.
+//! What a process may take of a machine: what is free of its disk, and what its owner allows.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,16 @@ use muster_store::journal::Journal;
 use muster_store::room;
 
 use crate::disk::Need;
-use crate::memory::shown;
+use crate::memory::{gibibytes, shown};
+
+/// The most that the owner of a machine allows, in bytes; `None` for as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of the disk.
+    pub disk: Option<u64>,
+    /// Of the memory.
+    pub memory: Option<u64>,
+}
 
 /// A folder, and the most that its owner allows it to take.
 #[derive(Clone, Debug)]
@@ -98,8 +107,4 @@ pub fn parse_gibibytes(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0);
     // A size beyond all disks stands for the largest.
     size.map(|size| (size * f64::from(1 << 30)) as u64).ok_or_else(|| "expected a number above 0".into())
-}
-
-fn gibibytes(bytes: u64) -> f64 {
-    (bytes as f64 / f64::from(1 << 30) * 1e4).ceil() / 1e4
 }

@@ -1,7 +1,7 @@
 //! Whether a run fits into this machine's memory, known before any is asked for.
 //!
-//! What is counted is certainly taken: what grows with the model, and the committed files, which are in memory with the trees
-//! over them. What is under way for others comes on top. So nothing is refused that could have gone well, swap included.
+//! What is counted is what programs were seen to take (`tests/bench/memory.py`): what grows with the model, the committed files,
+//! which are in memory with the trees over them, and what a program takes beside. Swap counts as memory that is there.
 
 use std::fs;
 
@@ -14,10 +14,16 @@ use muster_core::regime::Regime;
 
 use crate::results::{FEWEST_ROUNDS, rounds_held};
 
+/// What a program takes beside all that grows with its run: its code, the runtime, connections, messages.
+const PROGRAM: u64 = 64 << 20;
+/// Bytes of leaves in memory: beyond them leaves are packed in files.
+pub const LEAF_BYTES: u64 = 64 << 20;
+/// Rounds of which a keeper has in memory what others bring.
+const ROUNDS_BROUGHT: u64 = 2;
 /// Bytes of earlier states in memory: where all of them take more, they are on the disk.
 pub const PAST_BYTES: u64 = 64 << 20;
 
-/// Bytes that a run takes at least, by the settings that they follow from.
+/// Bytes that a run takes, by the settings that they follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// What is there once, however long anything is kept: parameters, moments, updates, results.
@@ -67,16 +73,31 @@ pub fn largest(parts: &[(u64, &'static str)], whole: u64) -> String {
     large.iter().map(|(bytes, of)| format!("{} by {of}", shown(*bytes))).collect::<Vec<_>>().join(", ")
 }
 
-/// What following a run with all its rows takes: the state with its moments, earlier states as far as they are in memory,
-/// results, and the arithmetic on `threads` threads.
+/// What following a run with all its rows takes: the state with its moments, earlier states as far as they are in memory, results
+/// and the update that they give, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let all = manifest.model.all_parameters();
-    holding(manifest, threads, all, packed(all, rounds(manifest, rounds_held(all))))
+    holding(manifest, threads, all, results(manifest, all, usize::MAX))
 }
 
-/// What a steward takes: of several rows one is in memory, and of results those of two rounds.
+/// What a verifier takes: following; an earlier state, a leaf on it, and a contribution as it comes.
+pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
+    let need = following(manifest, machine.threads);
+    let path = manifest.model.parameters();
+    let planes = Layout::of_run(manifest).planes() as u64;
+    let state = if manifest.keeps_moments() { 3 } else { 1 };
+    // The leaf; of the contribution the integers, and those of the parts on their way.
+    let audited = vectors(path, state + 3 * planes).saturating_add(contribution(manifest));
+    let leaves = need.leaves.max(machine.buffers(manifest));
+    Need { model: need.model.saturating_add(audited), leaves, ..need }
+}
+
+/// What a steward takes: of several rows one is in memory; of two rounds the results, and the parts that aggregators bring of their
+/// own.
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
-    paging(manifest, threads, FEWEST_ROUNDS)
+    let need = paging(manifest, threads, FEWEST_ROUNDS);
+    let brought = contribution(manifest).saturating_mul(ROUNDS_BROUGHT);
+    Need { model: need.model.saturating_add(brought), ..need }
 }
 
 /// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait.
@@ -86,16 +107,25 @@ pub fn replaying(manifest: &Manifest, threads: usize) -> Need {
 
 fn paging(manifest: &Manifest, threads: usize, aggregates: usize) -> Need {
     let all = manifest.model.all_parameters();
-    let need =
-        holding(manifest, threads, manifest.model.parameters(), packed(all, rounds(manifest, aggregates)));
+    let results = results(manifest, all, aggregates);
+    let need = holding(manifest, threads, manifest.model.parameters(), results);
     // Rows that are drawn separately are made in memory, before they go to the disk.
     let drawn = if manifest.model.rows_after(0) > 1 { vectors(all, 4) } else { 0 };
     Need { model: need.model.max(drawn), ..need }
 }
 
-/// As many, or all rounds of the run.
-fn rounds(manifest: &Manifest, most: usize) -> u64 {
-    (most as u64).min(u64::from(manifest.training.rounds))
+/// Bytes of the results of as many rounds as are held, of `most` or all of the run at most: about a byte a parameter and plane
+/// (AGG-24).
+fn results(manifest: &Manifest, parameters: u64, most: usize) -> u64 {
+    let round = parameters.saturating_mul(Layout::of_run(manifest).planes() as u64);
+    let rounds = rounds_held(round).min(most) as u64;
+    round.saturating_mul(rounds.min(manifest.training.rounds.into()))
+}
+
+/// Bytes of a contribution as it travels, about two an integer (COMMIT-6).
+fn contribution(manifest: &Manifest) -> u64 {
+    let planes = Layout::of_run(manifest).planes() as u64;
+    manifest.model.parameters().saturating_mul(2 * planes)
 }
 
 /// What a state of so many parameters takes, with the earlier ones, beside results of so many bytes.
@@ -104,9 +134,10 @@ fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -
     // To go back to a state takes its moments, too.
     let whole = if manifest.keeps_moments() { 3 } else { 1 };
     let past = past(manifest, vectors(parameters, whole));
+    let planes = Layout::of_run(manifest).planes() as u64;
     Need {
         // Parameters, two moments, and the update that is applied. The snapshot shares the state's memory.
-        model: vectors(parameters, 4).saturating_add(results),
+        model: vectors(parameters, 3 + planes).saturating_add(results).saturating_add(PROGRAM),
         states: if past > PAST_BYTES { 0 } else { past },
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
@@ -125,28 +156,36 @@ fn text(manifest: &Manifest) -> u64 {
     files.saturating_add((files / DATA_CHUNK_BYTES as u64).saturating_mul(64))
 }
 
-/// What a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and what
-/// computes leaves.
+/// What a node takes: following, contributions that are kept for audits, its own and those that others bring, a leaf and the sum
+/// under way, and what computes leaves.
 pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let Manifest { training, retention, .. } = manifest;
-    let kept = retention.states.min(retention.contributions).min(training.rounds);
-    // AUDIT-2: of those whose tables are written down one stays in memory beside the sum under way.
-    let kept = if manifest.profile.has_one_table() { kept.min(1) } else { kept };
+    let kept = u64::from(retention.states.min(retention.contributions).min(training.rounds));
+    // AUDIT-2: those whose tables are written down do not stay in memory, but for the newest ones.
+    let newest = kept.min(2);
+    let kept = if manifest.profile.has_one_table() { newest } else { kept };
     // A node holds the trunk and one row.
     let path = manifest.model.parameters();
-    let results = packed(path, rounds(manifest, rounds_held(path)));
-    let need = holding(manifest, machine.threads, path, results);
+    let need = holding(manifest, machine.threads, path, results(manifest, path, usize::MAX));
     let planes = Layout::of_run(manifest).planes() as u64;
+    // A leaf that is alone is the sum; the update takes its place afterwards. Others are added to a sum while the next is computed.
+    let nodes = if manifest.local().is_some() { 1 } else { manifest.admission.start_nodes };
+    let leaves = training.leaves / u32::from(nodes).max(1);
+    let sums = if leaves > 1 { 2 * planes } else { 0 };
+    let leaves = if leaves > 1 { vectors(path, planes * u64::from(leaves)).min(LEAF_BYTES) } else { 0 };
     // Of local updates: the gradient of a step, the state after the steps, how far it has moved, and the integers of the last
     // segment's end.
     let regime = Regime::of(manifest);
     let chain = if regime.recomputes_chains() { 5 + planes } else { 0 };
     // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
     let ahead = if regime.foresees() { planes } else { 0 };
+    // Of each round together as much as one contribution, for every member that reduces a part.
+    let brought = ROUNDS_BROUGHT * u64::from(manifest.aggregation.replicas);
+    let shown = contribution(manifest).saturating_mul(newest + brought);
     Need {
-        model: need.model.saturating_add(vectors(path, 2 * planes + chain + ahead)),
-        contributions: vectors(path, planes * u64::from(kept)),
-        leaves: need.leaves.saturating_add(machine.buffers(manifest)),
+        model: need.model.saturating_add(vectors(path, sums + chain + ahead)).saturating_add(shown),
+        contributions: contribution(manifest).saturating_mul(kept - newest),
+        leaves: machine.buffers(manifest).saturating_add(leaves),
         ..need
     }
 }
@@ -156,16 +195,20 @@ fn vectors(parameters: u64, count: u64) -> u64 {
     parameters.saturating_mul(4).saturating_mul(count)
 }
 
-/// Bytes of `count` vectors of so many values as they travel (AGG-24).
-fn packed(parameters: u64, count: u64) -> u64 {
-    parameters.saturating_mul(count)
-}
-
-/// Refuses what this machine cannot give.
+/// Refuses what this machine cannot give, or its owner does not: `most` bytes, if there is a bound.
 ///
 /// # Errors
 /// [`Misuse`] naming both sizes, and the settings that the need follows from.
-pub fn check(need: Need) -> Result<(), Misuse> {
+pub fn check(need: Need, most: Option<u64>) -> Result<(), Misuse> {
+    if let Some(most) = most.filter(|most| need.bytes() > *most) {
+        return Err(Misuse(format!(
+            "this run takes about {} GiB of memory here ({}), --max-memory allows {}; allow more, use fewer --threads, or join \
+             another run",
+            gibibytes(need.bytes()),
+            need.because(),
+            gibibytes(most)
+        )));
+    }
     within(need, available()).map_err(|Misuse(why)| {
         Misuse(format!("{why}; end other programs, use fewer --threads, or take part with a larger machine"))
     })
@@ -178,7 +221,7 @@ pub fn check(need: Need) -> Result<(), Misuse> {
 pub fn within(need: Need, available: Option<u64>) -> Result<(), Misuse> {
     match available {
         Some(available) if need.bytes() > available => Err(Misuse(format!(
-            "this run takes at least {} of memory here ({}), this machine has {} left",
+            "this run takes about {} of memory here ({}), this machine has {} left",
             shown(need.bytes()),
             need.because(),
             shown(available)
@@ -206,6 +249,11 @@ pub fn shown(bytes: u64) -> String {
     } else {
         format!("{:.1} GiB", bytes / gibibyte)
     }
+}
+
+/// Bytes as options name them: GiB, rounded up.
+pub(crate) fn gibibytes(bytes: u64) -> f64 {
+    (bytes as f64 / f64::from(1 << 30) * 1e4).ceil() / 1e4
 }
 
 /// Bytes that this process can still get, swap included, where Linux tells.
@@ -271,7 +319,7 @@ mod tests {
         within(need, Some(need.bytes())).unwrap();
         let why = within(need, Some(1 << 30)).unwrap_err().to_string();
         assert!(
-            why.contains("at least 1230.0 GiB of memory here (1024.0 GiB by retention.states, 200"),
+            why.contains("about 1230.0 GiB of memory here (1024.0 GiB by retention.states, 200"),
             "{why}"
         );
         assert!(why.contains("training.leaf_windows") && !why.contains("model.*"), "{why}");
@@ -282,8 +330,19 @@ mod tests {
         assert_eq!(need.beside_text().bytes(), (1230 << 30) + 3);
         need.states = u64::MAX;
         if available().is_some() {
-            let why = check(need).unwrap_err().to_string();
+            let why = check(need, None).unwrap_err().to_string();
             assert!(why.contains("larger machine"), "{why}");
         }
+        let small = Need { model: 1 << 20, states: 0, contributions: 0, leaves: 1 << 22, text: 0 };
+        check(small, Some(small.bytes())).unwrap();
+        let why = check(small, Some(small.bytes() - 1)).unwrap_err().to_string();
+        assert!(
+            why.contains("takes about 0.0049 GiB of memory here (4 MiB by training.leaf_windows"),
+            "{why}"
+        );
+        assert!(
+            why.contains("--max-memory allows 0.0049; allow more, use fewer --threads, or join"),
+            "{why}"
+        );
     }
 }

@@ -103,7 +103,7 @@ pub fn descriptors(capacity: &Capacity) -> Finding {
 
 /// Compares a need with the memory that is left; `whose` is what takes it.
 pub fn room(need: Need, whose: &str) -> Finding {
-    let needed = format!("{whose} takes {} at least", memory::shown(need.bytes()));
+    let needed = format!("{whose} takes about {}", memory::shown(need.bytes()));
     match (memory::within(need, memory::available()), memory::available()) {
         (Err(Misuse(why)), _) => {
             Finding::care("memory", why, "end other programs, use fewer --threads, or another machine")

@@ -7,13 +7,13 @@ use muster_replica::{Allowance, Follower, disk, memory};
 use crate::{JoinError, JoinOptions};
 
 fn allowance(options: &JoinOptions) -> Allowance {
-    Allowance::new(&options.data_dir, options.max_disk)
+    Allowance::new(&options.data_dir, options.bounds.disk)
 }
 
 /// Refuses a run that takes more disk than is allowed, or than is free.
 pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<(), JoinError> {
     allowance(options).check_run(&disk::contributing(manifest)).map_err(environment)?;
-    let Some(most) = options.max_disk else { return Ok(()) };
+    let Some(most) = options.bounds.disk else { return Ok(()) };
     let (alone, ledger) = (disk::contributing_alone(manifest).bytes(), disk::longest_ledger(manifest));
     if alone > most {
         tracing::info!(

@@ -34,7 +34,7 @@ pub(super) async fn reach(
 ) -> Result<(Contact, Arc<Manifest>), JoinError> {
     let found = find(options, identity, peers, steward, journal).await?;
     // Before the text is fetched: a process that the system kills in a round keeps everybody waiting.
-    memory::check(memory::contributing(&found.1, &options.machine))
+    memory::check(memory::contributing(&found.1, &options.machine), options.bounds.memory)
         .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok(found)
 }

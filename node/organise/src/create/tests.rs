@@ -131,7 +131,7 @@ fn a_run_beyond_this_machine_is_made_for_others_only() {
     };
     let refused = create(&options).unwrap_err();
     assert_eq!(refused.exit, Exit::Usage);
-    for word in ["run.toml: this run takes at least", "by model.*", "has ", "--elsewhere"] {
+    for word in ["run.toml: this run takes about", "by model.*", "has ", "--elsewhere"] {
         assert!(refused.message.contains(word), "{word}: {refused}");
     }
     assert!(!options.out.exists());
