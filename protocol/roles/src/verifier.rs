@@ -223,7 +223,7 @@ impl Verifier {
             identity,
             profile,
             audits,
-            fetches: Fetches::default(),
+            fetches: Fetches::of(ledger.layout().coefficients()),
             parts: Parts::default(),
             states: BTreeSet::new(),
             kept,

@@ -11,8 +11,12 @@ use muster_core::messages::evidence::Evidence;
 use super::audits::{Key, Subject, Work, WorkKind};
 use crate::setback::Setback;
 
-/// Contributions that are fetched at once, and fetched ones that wait for their work, at most.
+/// Contributions that are fetched or wait for their work, at most.
 const FETCHED: usize = 4;
+/// The same of a large model: beside one that nobody shows in time there is room for another one.
+const FEWEST: usize = 2;
+/// Bytes that more of them may take.
+const BYTES: usize = 64 << 20;
 
 /// The committed integers of a contribution; none where they are unavailable.
 pub type Integers = Option<Arc<Vec<i32>>>;
@@ -21,8 +25,9 @@ pub type Integers = Option<Arc<Vec<i32>>>;
 pub type Found = Result<Arc<Vec<i32>>, Vec<Part>>;
 
 /// What is to be fetched, being fetched, and there.
-#[derive(Default)]
 pub(super) struct Fetches {
+    /// How many may be fetched or there.
+    most: usize,
     wanted: Vec<Arc<Subject>>,
     running: BTreeMap<Key, Arc<Subject>>,
     done: BTreeMap<Key, Integers>,
@@ -32,6 +37,13 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
+    /// Of contributions of so many integers.
+    pub(super) fn of(integers: usize) -> Self {
+        let most = (BYTES / (4 * integers).max(1)).clamp(FEWEST, FETCHED);
+        let (wanted, running, done, withheld) = Default::default();
+        Self { most, wanted, running, done, withheld }
+    }
+
     /// These are wanted, in this order, and no others any more.
     pub(super) fn want(&mut self, subjects: Vec<Arc<Subject>>) {
         // A whole contribution is as large as the model: what no work waits for is not kept.
@@ -42,7 +54,7 @@ impl Fetches {
     /// The next one to fetch.
     pub(super) fn begin(&mut self) -> Option<Arc<Subject>> {
         // Both count: fetched faster than computed, contributions would fill the memory.
-        if self.done.len() >= FETCHED || self.running.len() >= FETCHED {
+        if self.done.len() + self.running.len() >= self.most {
             return None;
         }
         let fresh = |subject: &&Arc<Subject>| {
@@ -161,7 +173,7 @@ mod tests {
     fn fetches_are_bounded_and_in_order() {
         let subjects: Vec<_> =
             (0..6).map(|slot| subject(0, slot, slot as u8, &[slot as u8], false)).collect();
-        let mut fetches = Fetches::default();
+        let mut fetches = Fetches::of(1);
         fetches.want(subjects.clone());
         let begun: Vec<Key> = std::iter::from_fn(|| fetches.begin()).map(|subject| subject.key()).collect();
         assert_eq!(begun, subjects[..FETCHED].iter().map(|subject| subject.key()).collect::<Vec<_>>());
@@ -175,9 +187,26 @@ mod tests {
     }
 
     #[test]
+    fn fewer_are_fetched_at_once_where_they_are_large() {
+        let subjects: Vec<_> =
+            (0..6).map(|slot| subject(0, slot, slot as u8, &[slot as u8], false)).collect();
+        for (integers, most) in [(0, FETCHED), (BYTES / 4 / 3, 3), (BYTES, FEWEST)] {
+            let mut fetches = Fetches::of(integers);
+            fetches.want(subjects.clone());
+            assert_eq!(std::iter::from_fn(|| fetches.begin()).count(), most);
+            // What has come takes as much as what is on its way.
+            fetches.end(subjects[0].key(), Ok(Arc::default()), Profile::Exact);
+            assert!(fetches.begin().is_none());
+            fetches.take(subjects[0].key());
+            fetches.want(subjects[1..].to_vec());
+            assert!(fetches.begin().is_some());
+        }
+    }
+
+    #[test]
     fn audit_29_who_keeps_its_integers_back_is_asked_ever_more_rarely_where_leaves_stand_for_them() {
         for profile in [Profile::Exact, Profile::F32] {
-            let mut fetches = Fetches::default();
+            let mut fetches = Fetches::of(1);
             let asked = (0..16).filter(|round| {
                 in_vain(&mut fetches, &subject(*round, 0, AUTHOR, &[AUTHOR], false), profile)
             });
@@ -190,7 +219,7 @@ mod tests {
     /// A keeper that signs receipts and serves nobody, of members that nobody can dial: the fault is the keeper's.
     #[test]
     fn audit_29_a_missing_block_is_charged_to_whoever_signed_for_it() {
-        let mut fetches = Fetches::default();
+        let mut fetches = Fetches::of(1);
         for round in 0..4 {
             in_vain(&mut fetches, &subject(round, 0, AUTHOR, &[KEEPER], true), Profile::Exact);
         }
