@@ -20,8 +20,8 @@ use super::sample::Sampler;
 const MEASUREMENTS: u32 = 40;
 /// Parameters of a state that is measured: a larger one would take the steward too much memory and time.
 pub(super) const MEASURED: u64 = 200_000_000;
-/// Bytes a parameter that must be free for a measurement: the state, and what the arithmetic makes of it.
-const TAKEN: u64 = 12;
+/// Bytes a parameter that must be free for a measurement: the state, which its next step copies.
+const TAKEN: u64 = 4;
 /// Bytes of states that wait to be measured.
 const WAITING: u64 = 256 << 20;
 

@@ -44,6 +44,8 @@ impl HeldOutState {
     /// Its mean loss in nats per token. None without a held-out window that belongs to a row of it.
     pub fn loss(&self) -> Option<f64> {
         let mut arithmetic = Exact::new(1, Some(self.path)).ok()?;
+        // Packed matrices would take as much as the parameters, beside a replica that takes the rest.
+        arithmetic.pack_up_to(0);
         mean_held_out_loss(&mut arithmetic, &self.manifest, &self.dataset, &self.held)
     }
 }
