@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, Text, decode, encode};
-use muster_core::contribution::{Commitment, PartDigest};
+use muster_core::contribution::{Commitment, PartDigest, block_integers};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
@@ -185,8 +185,8 @@ impl Scene {
         for number in 0..NODES {
             let q = contribution(layout, number);
             for block in &part.blocks {
-                let (_, integers) = &found[&(identity(10 + number).id(), *block)];
-                assert_eq!(*integers, q[layout.block(*block).expect("a block").range.clone()]);
+                let integers = block_integers(layout, &found[&(identity(10 + number).id(), *block)]);
+                assert_eq!(integers.expect("a block"), q[layout.block(*block).expect("a block").range.clone()]);
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, judge_reduction};
+use muster_core::contribution::block_integers;
 use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
@@ -24,7 +25,7 @@ pub fn look(
     let commitment = |slot| view.commitment(slot);
     let input = |slot, block| {
         let author = view.commitment(slot)?.author;
-        inputs.get(&(author, block)).map(|(_, integers)| integers.as_slice())
+        block_integers(layout, inputs.get(&(author, block))?).ok()
     };
     let sealed = SealedInputs { freeze: result.freeze, slots: &result.inputs };
     let reduced = reduce(manifest, layout, &drawn.blocks, &sealed, commitment, input);
@@ -50,9 +51,8 @@ pub fn second_opinion(
     evidence: &Reduction,
     inputs: InputBlocks,
 ) -> Judgement {
-    let blocks = inputs.into_iter().map(|(name, (data, _))| (name, data)).collect();
     // No states: a part is reduced from integers alone.
-    let brought = Brought { blocks, round: Some(view), ..Brought::default() };
+    let brought = Brought { blocks: inputs, round: Some(view), ..Brought::default() };
     let mut witness = Exhibited::new(Vec::new(), dataset, manifest, brought);
     judge_reduction(manifest, evidence, &mut witness)
 }

@@ -127,13 +127,12 @@ impl Court {
             return Ok(kept);
         }
         let kept = self.home.load_contribution(round, &member).unwrap_or_default();
-        let shelve = |part: Part, found: &[(BlockData, Vec<i32>)]| {
+        let shelve = |part: Part, found: &[BlockData]| {
             if self.is_exact() {
                 return Ok(());
             }
             // TOL-12: verifiers and jurors have it of the steward from now on.
-            let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
-            self.shelf.save(round, &member, part.0, data.iter()).map_err(|error| error.to_string())
+            self.shelf.save(round, &member, part.0, found.iter()).map_err(|error| error.to_string())
         };
         let fetched = wanted.fetch(&self.peers, &self.layout, &kept, shelve).await;
         fetched.map_err(|unavailable| unavailable.why)
@@ -200,7 +199,7 @@ impl Court {
                 let found = inputs.fetch(&self.peers, &self.layout, &inputs.blocks, sources, kept);
                 let found = found.await?;
                 self.shelve(inputs, &found);
-                brought.blocks = found.into_iter().map(|(name, (data, _))| (name, data)).collect();
+                brought.blocks = found;
                 brought.round = Some(inputs.view.clone());
             }
         }
@@ -210,13 +209,13 @@ impl Court {
     /// Keeps fetched inputs until the round is forgotten: a convict may stop serving its own, and a replay of this case
     /// needs them (AUDIT-24).
     fn shelve(&self, inputs: &PartInputs, found: &InputBlocks) {
-        let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();
-        for ((member, _), (data, _)) in found {
-            senders.entry(*member).or_default().push(data.clone());
+        let mut senders: BTreeMap<MemberId, Vec<&BlockData>> = BTreeMap::new();
+        for ((member, _), data) in found {
+            senders.entry(*member).or_default().push(data);
         }
         // Whole parts only: a label of the shelf stands for all blocks of its part.
         for (member, blocks) in senders.iter().filter(|(_, blocks)| blocks.len() == inputs.blocks.len()) {
-            if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks.iter()) {
+            if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks.iter().copied()) {
                 tracing::warn!("inputs of part {} could not be kept: {error}", inputs.part);
             }
         }
@@ -228,8 +227,8 @@ impl Court {
         for (member, root) in inputs.senders() {
             let held = self.home.load_contribution(inputs.view.round(), &member).unwrap_or_default();
             for data in held.into_iter().filter(|data| inputs.blocks.contains(&data.block)) {
-                if let Ok(values) = open_block(&self.layout, &root, &data) {
-                    kept.insert((member, data.block), (data, values));
+                if open_block(&self.layout, &root, &data).is_ok() {
+                    kept.insert((member, data.block), data);
                 }
             }
         }

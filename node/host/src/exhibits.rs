@@ -81,8 +81,7 @@ impl Court {
                         let asked = peers.contribution(&holders, &layout, &name, &blocks);
                         // The first holder may be a friend of the convict: time for another one remains.
                         let limit = HOLDERS * patience(&layout, &blocks);
-                        let found = timeout(limit, asked).await.unwrap_or(Err(PeerError::Late));
-                        found.map(|found| found.into_iter().map(|(data, _)| data).collect())
+                        timeout(limit, asked).await.unwrap_or(Err(PeerError::Late))
                     }
                 };
                 (part, found)

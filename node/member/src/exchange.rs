@@ -1,6 +1,5 @@
 //! Bringing parts to their keepers, and reducing them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use muster_core::contribution::block_integers;
 use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::round::{Bitmap, Receipt};
-use muster_core::messages::wire::{PutBlocks, Request, Response};
+use muster_core::messages::wire::{BlockData, PutBlocks, Request, Response};
 use muster_core::reduction::{Reduced, SealedInputs, reduce};
 use muster_core::sign::Signed;
 use muster_replica::{CommittedContribution, Contact, PeerError, Phase, contact, groups};
@@ -107,8 +106,8 @@ pub(super) async fn reduce_part(
     reduced.await.ok().flatten().unwrap_or_default()
 }
 
-/// Integers that an aggregator did not hold, by slot and block.
-type Fetched = BTreeMap<(Slot, Block), Vec<i32>>;
+/// Blocks that an aggregator did not hold, by slot.
+type Fetched = BTreeMap<(Slot, Block), BlockData>;
 
 /// ROUND-6: fetches the inputs that senders have not brought here: the steward has them, if not their authors.
 async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, task: &PartTask) -> Fetched {
@@ -145,7 +144,7 @@ async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, t
                 }
             }
         };
-        fetched.extend(found.into_iter().map(|(data, integers)| ((slot, data.block), integers)));
+        fetched.extend(found.into_iter().map(|data| ((slot, data.block), data)));
     }
     fetched
 }
@@ -183,11 +182,12 @@ fn reduce_here(
         }
     }
     let commitment = |slot| view.commitment(slot);
-    let mine = |block| own.as_ref()?.sum.integers(layout, block).map(Cow::Owned);
-    let others = |slot, block| fetched.get(&(slot, block)).map(|integers| Cow::Borrowed(&**integers));
-    let input = |slot, block| match held.get(&(slot, block)) {
-        Some(data) => block_integers(layout, data).ok().map(Cow::Owned),
-        None => others(slot, block).or_else(|| mine(block)),
+    let input = |slot, block| {
+        let others = held.get(&(slot, block)).map(Arc::as_ref).or_else(|| fetched.get(&(slot, block)));
+        match others {
+            Some(data) => block_integers(layout, data).ok(),
+            None => own.as_ref()?.sum.integers(layout, block),
+        }
     };
     let sealed = SealedInputs { freeze: view.freeze_digest()?, slots: inputs };
     let work = || reduce(ledger.manifest(), layout, blocks, &sealed, commitment, input);

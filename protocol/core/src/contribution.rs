@@ -144,13 +144,18 @@ impl<'a> Assembly<'a> {
     /// # Errors
     /// As [`open_block`].
     pub fn open(&mut self, data: &BlockData) -> Result<(), Reject> {
-        let integers = open_block(self.layout, &self.root, data)?;
-        self.put(data.block, &integers);
+        self.fill(data.block, &open_block(self.layout, &self.root, data)?);
         Ok(())
     }
 
-    /// Adds a block that was proved against the root already. Integers of another count are left out.
-    pub fn put(&mut self, block: Block, integers: &[i32]) {
+    /// Adds a block that was proved against the root already. One of another shape is left out.
+    pub fn put(&mut self, data: &BlockData) {
+        if let Ok(integers) = block_integers(self.layout, data) {
+            self.fill(data.block, &integers);
+        }
+    }
+
+    fn fill(&mut self, block: Block, integers: &[i32]) {
         let range = self.layout.block(block).and_then(|block| self.q.get_mut(block.range.clone()));
         // A caller's mistake must not leave half a block counted as present.
         if let Some(range) = range.filter(|range| range.len() == integers.len()) {

@@ -71,7 +71,7 @@ impl WantedContribution {
         peers: &Peers,
         layout: &Layout,
         kept: &[BlockData],
-        mut fetched: impl FnMut(Part, &[(BlockData, Vec<i32>)]) -> Result<(), String>,
+        mut fetched: impl FnMut(Part, &[BlockData]) -> Result<(), String>,
     ) -> Result<Vec<i32>, Unavailable> {
         let other = |why: String| Unavailable { part: None, why };
         let mut assembly = Assembly::new(layout, self.name.root);
@@ -93,7 +93,8 @@ impl WantedContribution {
             let (part, found) = done.map_err(|error| other(error.to_string()))?;
             let found = found.map_err(|error| Unavailable { part: Some(part), why: error.to_string() })?;
             fetched(part, &found).map_err(other)?;
-            found.iter().for_each(|(data, integers)| assembly.put(data.block, integers));
+            // Proved as they came.
+            found.iter().for_each(|data| assembly.put(data));
         }
         assembly.whole().ok_or_else(|| other("a block is in none of its parts".to_owned()))
     }

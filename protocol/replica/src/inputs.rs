@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::peers::{CommittedContribution, Contact, PeerError, Peers, contact};
 
-/// Blocks of contributions with their proofs, and their integers.
-pub type InputBlocks = BTreeMap<(MemberId, Block), (BlockData, Vec<i32>)>;
+/// Blocks of contributions with their proofs, which were checked: as they travel, a fourth of what their integers would take.
+pub type InputBlocks = BTreeMap<(MemberId, Block), BlockData>;
 
 /// Whom inputs are asked of beside their senders and keepers, and in which order.
 #[derive(Clone, Copy)]
@@ -116,7 +116,7 @@ impl PartInputs {
                 done.map_err(|error| error.to_string())?;
             let answer =
                 answer.map_err(|error| format!("the inputs of {member} are unavailable: {error}"))?;
-            found.extend(answer.into_iter().map(|(data, values)| ((member, data.block), (data, values))));
+            found.extend(answer.into_iter().map(|data| ((member, data.block), data)));
         }
         Ok(found)
     }

@@ -255,7 +255,7 @@ impl Peers {
         layout: &Layout,
         name: &CommittedContribution,
         blocks: &[Block],
-    ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
+    ) -> Result<Vec<BlockData>, PeerError> {
         let ask = |contact: &Contact| {
             let contact = contact.clone();
             async move { self.contribution_from(&contact, layout, name, blocks).await }
@@ -289,7 +289,7 @@ impl Peers {
         layout: &Layout,
         name: &CommittedContribution,
         blocks: &[Block],
-    ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
+    ) -> Result<Vec<BlockData>, PeerError> {
         let CommittedContribution { round, member, root } = *name;
         let groups = groups(layout, blocks);
         let request = |number: usize| {
@@ -308,8 +308,8 @@ impl Peers {
             }
             for data in answer.into_inner() {
                 // Proved against the frozen root: no holder can put other integers in an author's mouth (COMMIT-5).
-                let integers = open_block(layout, &root, &data)?;
-                found.push((data, integers));
+                open_block(layout, &root, &data)?;
+                found.push(data);
             }
             Ok(true)
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::audit::Judgement;
 use muster_core::contribution::{Commitment, open_block};
 use muster_core::messages::evidence::Reduction;
+use muster_core::messages::wire::BlockData;
 use muster_replica::{InputBlocks, Results};
 use muster_roles::verifier::parts::{DrawnBlocks, Seen};
 use muster_verifier::parts;
@@ -45,10 +46,9 @@ impl Sim {
             let Some(q) = self.contributions.get(&(drawn.result.round, member)) else { continue };
             let tree = Commitment::new(&self.layout, q);
             for block in &drawn.part {
-                let data = tree.block(&self.layout, q, *block);
-                let opened = data.and_then(|data| Some((open_block(&self.layout, &root, &data).ok()?, data)));
-                if let Some((values, data)) = opened {
-                    inputs.insert((member, *block), (data, values));
+                let proved = |data: &BlockData| open_block(&self.layout, &root, data).is_ok();
+                if let Some(data) = tree.block(&self.layout, q, *block).filter(proved) {
+                    inputs.insert((member, *block), data);
                 }
             }
         }

@@ -91,8 +91,8 @@ impl Tools {
         wanted: &WantedContribution,
         came: &Mutex<BTreeSet<Part>>,
     ) -> Result<Vec<i32>, Unavailable> {
-        let took = |part, found: &[(BlockData, Vec<i32>)]| {
-            lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
+        let took = |part, found: &[BlockData]| {
+            lock(&self.spent).fetched(found.iter());
             lock(came).insert(part);
             Ok(())
         };
@@ -133,8 +133,7 @@ impl Tools {
             Ok(inputs) => {
                 let begun = Instant::now();
                 let seen = parts::look(drawn, &self.session.manifest, &self.layout, &self.results, &inputs);
-                let data = inputs.values().map(|(data, _)| data);
-                lock(&self.spent).looked(drawn.blocks.len(), data, begun.elapsed());
+                lock(&self.spent).looked(drawn.blocks.len(), inputs.values(), begun.elapsed());
                 seen
             }
             Err(why) => Seen::Missing(why),
