@@ -186,7 +186,10 @@ impl Scene {
             let q = contribution(layout, number);
             for block in &part.blocks {
                 let integers = block_integers(layout, &found[&(identity(10 + number).id(), *block)]);
-                assert_eq!(integers.expect("a block"), q[layout.block(*block).expect("a block").range.clone()]);
+                assert_eq!(
+                    integers.expect("a block"),
+                    q[layout.block(*block).expect("a block").range.clone()]
+                );
             }
         }
         Ok(())

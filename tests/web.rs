@@ -291,24 +291,7 @@ fn chats_on_a_page(run: &Run, folder: &str) {
             "{read}"
         );
     }
-    let refused = |more: &str, body: &str, code: &str| {
-        let mut answer = String::new();
-        post(&address, "/answer", more, body).read_to_string(&mut answer).expect("an answer");
-        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{more}: {answer}");
-    };
-    refused("Origin: http://example.org\r\n", "line=x", "403");
-    refused("Origin: null\r\n", "line=x", "403");
-    refused("Sec-Fetch-Site: cross-site\r\n", "line=x", "403");
-    refused(&own, &format!("line={}", "x".repeat(20_000)), "413");
-    let mut elsewhere = TcpStream::connect(&address).expect("a connection");
-    write!(
-        elsewhere,
-        "POST /answer HTTP/1.1\r\nHost: rebound.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )
-    .expect("a request");
-    let mut answer = String::new();
-    elsewhere.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+    others_may_not_ask(&address, &own);
     // As many wait as there are places; the next one is told so.
     let waiting: Vec<TcpStream> = (0..4).map(|_| post(&address, "/answer", &own, "line=Once")).collect();
     wait_for("a full house", || {
@@ -318,6 +301,28 @@ fn chats_on_a_page(run: &Run, folder: &str) {
         head == *b"HTTP/1.1 503"
     });
     drop(waiting);
+}
+
+/// Nor may who comes by another name, and nobody a text without end.
+fn others_may_not_ask(address: &str, own: &str) {
+    let refused = |more: &str, body: &str, code: &str| {
+        let mut answer = String::new();
+        post(address, "/answer", more, body).read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{more}: {answer}");
+    };
+    refused("Origin: http://example.org\r\n", "line=x", "403");
+    refused("Origin: null\r\n", "line=x", "403");
+    refused("Sec-Fetch-Site: cross-site\r\n", "line=x", "403");
+    refused(own, &format!("line={}", "x".repeat(20_000)), "413");
+    let mut elsewhere = TcpStream::connect(address).expect("a connection");
+    write!(
+        elsewhere,
+        "POST /answer HTTP/1.1\r\nHost: rebound.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .expect("a request");
+    let mut answer = String::new();
+    elsewhere.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
 }
 
 /// A form that is sent, up to its answer.

@@ -215,7 +215,9 @@ impl Court {
         }
         // Whole parts only: a label of the shelf stands for all blocks of its part.
         for (member, blocks) in senders.iter().filter(|(_, blocks)| blocks.len() == inputs.blocks.len()) {
-            if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks.iter().copied()) {
+            if let Err(error) =
+                self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks.iter().copied())
+            {
                 tracing::warn!("inputs of part {} could not be kept: {error}", inputs.part);
             }
         }

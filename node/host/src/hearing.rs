@@ -198,10 +198,10 @@ mod tests {
     use std::sync::Mutex;
 
     use muster_compute::{Backend, Exact, LeafTimes};
-    use muster_core::audit::recompute_sum;
+    use muster_core::audit::{Witness, recompute_sum};
     use muster_core::codec::List;
     use muster_core::contribution::Commitment;
-    use muster_core::ids::{Height, Row, Slot};
+    use muster_core::ids::{Height, Row, ShardId, Slot};
     use muster_core::manifest::Manifest;
     use muster_core::messages::call::{Answer, Ask, fixed, logits_digest};
     use muster_core::messages::evidence::{FalseAnswer, Total};
@@ -209,7 +209,7 @@ mod tests {
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
     use muster_core::state::{Arithmetic, LeafJob, State, Update};
-    use muster_replica::bundle::Bundle;
+    use muster_replica::bundle::{Bundle, Sources, seal};
     use muster_replica::exit::Exit;
     use muster_store::bundles::{bundle_in, bundle_path};
 
@@ -308,6 +308,26 @@ mod tests {
             // What is signed, or has the run's id as its hash, a judge refuses.
             let same = changed.manifest == whole.manifest && changed.evidence == whole.evidence;
             assert!(!same, "byte {place}");
+        }
+    }
+
+    /// AUDIT-30, LOCAL-1: without the moments with which they begin, honest leaves would look false.
+    #[test]
+    fn audit_30_moments_with_which_leaves_begin_are_not_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (court, steward) = court(folder.path(), &format!("{TINY}[local]\nsteps = 2\n"));
+        let evidence = accused(&court, &steward, true);
+        let states = court.states(&evidence);
+        let roots = states[0].pieces();
+        let (manifest, dataset, journal) = (&*court.manifest, &*court.dataset, &*court.journal);
+        for moments in [true, false] {
+            let (mut witness, mut asked) = (court.witness(&evidence, Brought::default()), Asked::default());
+            Recorder::new(&mut witness, &mut asked, moments)
+                .state(&states[0].root(), &[ShardId::TRUNK])
+                .unwrap();
+            let contents = seal(&evidence, asked, &Sources { manifest, dataset, journal, roots });
+            let opened = Bundle::open(&contents).map(|bundle| bundle.state.is_some());
+            assert!(if moments { opened == Ok(true) } else { opened.is_err() }, "{moments}: {opened:?}");
         }
     }
 

@@ -15,6 +15,7 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::BlockData;
+use muster_core::regime::Regime;
 use muster_core::sign::Signed;
 use muster_core::state::{ShardRoots, State, StateRoots, integer_bytes, integers, real_bytes, reals};
 use muster_store::bundles::CONTENTS_BYTES;
@@ -199,6 +200,12 @@ impl Bundle {
                     .ok_or("its state is not the one whose roots it names")?,
             ),
         };
+        // LOCAL-1, AUDIT-13: what begins with moments comes to other bits without them, and honest work would look false.
+        let steps =
+            Regime::of(&manifest).begins_with_moments() || matches!(evidence, Evidence::Misconduct(_));
+        if steps && state.as_ref().is_some_and(|(_, state)| state.first.is_empty()) {
+            return Err("its state lacks the moments with which what is judged begins".into());
+        }
         let contributions = contributions.into_iter().map(|(name, bytes)| (name, integers(&bytes))).collect();
         let blocks = blocks.into_iter().map(|((round, member), data)| ((round, member, data.block), data));
         Ok(Self { state, text, contributions, blocks: blocks.collect(), records, manifest, evidence })
