@@ -215,7 +215,7 @@ mod tests {
             })
             .collect();
         let expected =
-            [("tiny", 115_520, "19 MiB"), ("small", 4_812_032, "298 MiB"), ("base", 75_713_280, "3.5 GiB")];
+            [("tiny", 115_520, "83 MiB"), ("small", 4_812_032, "373 MiB"), ("base", 75_713_280, "3.2 GiB")];
         assert_eq!(sizes, expected.map(|(name, size, need)| (name, size, need.to_owned())));
     }
 
