@@ -8,6 +8,7 @@ mod generate;
 mod options;
 mod output;
 mod runtime;
+mod status;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

@@ -64,6 +64,10 @@ enum VerifierCommand {
         gossip: GossipArgs,
         #[command(flatten)]
         web: WebArgs,
+        /// Show what this program does to monitoring systems, at this address: /metrics for Prometheus, /health. Without HOST,
+        /// only this machine sees it. Whoever can dial it learns who takes part and how they are reached.
+        #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
+        metrics: Option<String>,
         #[command(flatten)]
         bounds: BoundArgs,
         /// Give way to everything else on this machine. Not on one that is never idle: its audits would come too late.
@@ -248,13 +252,14 @@ fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Fa
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        VerifierCommand::Watch { directory, leaves, gossip, web, bounds, nice } => {
+        VerifierCommand::Watch { directory, leaves, gossip, web, metrics, bounds, nice } => {
             if nice {
                 process::give_way();
             }
             let (machine, gossip) = (leaves.machine(), gossip.settings());
             let (web, bounds) = (web.web, bounds.bounds());
-            block_on(watched(watch::WatchOptions { directory, machine, gossip, web, bounds, conduct }))
+            let options = watch::WatchOptions { directory, machine, gossip, web, metrics, bounds, conduct };
+            block_on(watched(options))
         }
         VerifierCommand::Observe { target, data_dir, machine, gossip, web, bounds } => block_on(async {
             let options = observe::ObserveOptions {

@@ -4,6 +4,7 @@
 
 mod driver;
 mod fetch;
+mod status;
 mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +29,14 @@ use muster_store::error::Kind;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::secrets;
+use muster_view::status::window::{METRICS, Window};
 
 use self::driver::VerifierDriver;
 pub use self::driver::WatchEnd;
 use self::tools::{Tools, audit_vectors};
 use crate::enroll;
 use crate::notes::Journaled;
+use crate::output::say;
 use crate::session::{Target, VerifierSession};
 use crate::worker::AuditWorker;
 
@@ -47,6 +50,8 @@ pub struct WatchOptions {
     pub gossip: Option<Settings>,
     /// Where to show the run to browsers; none for nowhere.
     pub web: Option<String>,
+    /// Where to show what this program does to monitoring systems; none for nowhere.
+    pub metrics: Option<String>,
     /// What it may take of the machine.
     pub bounds: Bounds,
     /// How findings become words: honest, or a lie of the rehearsal.
@@ -76,6 +81,11 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
     let mut follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
     let _pages = session.show(options.web.as_deref(), &journal, &mut follower).await?;
+    let window = Window::open(directory, options.metrics.as_deref()).await;
+    let (window, asked) = window.map_err(Failure::environment)?;
+    if let Some(address) = window.metrics() {
+        say(&format!("{METRICS}{address}metrics"));
+    }
     let (mut states, mut kept) = (BTreeMap::new(), BTreeSet::new());
     let vectors = audit_vectors(&session.manifest);
     for round in session.home.audit_states()? {
@@ -98,7 +108,8 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
     let (replica, results) = (follower.replica().clone(), follower.results().clone());
     let layout = lock(&replica).layout().clone();
     let tools = Tools { session, replica, layout, states, results, spent: Mutex::default() };
-    VerifierDriver::new(machine, tools, worker).run(follower).await
+    let driver = VerifierDriver::new(machine, tools, worker, asked);
+    driver.run(follower).await
 }
 
 fn target(options: &WatchOptions) -> Result<Target, Failure> {

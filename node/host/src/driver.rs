@@ -47,6 +47,7 @@ use super::questions::Questions;
 use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
+use super::status::{Watched, status};
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;
@@ -96,6 +97,8 @@ pub(super) struct StewardDriver {
     pub(super) gossip: Option<Gossiping>,
     /// Shows the run to browsers, if anybody wants to see it.
     pub(super) shown: Option<Shown>,
+    /// Who wants to know what the steward does.
+    pub(super) watched: Watched,
     /// Measures the loss on the held-out text.
     pub(super) held_out: HeldOut,
     /// Whether hosting ends with the run.
@@ -155,12 +158,17 @@ impl StewardDriver {
                 return Ok(ending);
             }
             self.report.gathering(self.machine.ledger());
+            self.watched.pulse.at(self.machine.ledger());
             let pause = self.pause();
             first = tokio::select! {
                 Some(message) = self.queue.recv() => Some(message),
                 Some(error) = self.failures.recv() => return Err(error.into()),
                 () = self.asks.come() => None,
                 () = self.presence.changed() => None,
+                Some(inquiry) = self.watched.next() => {
+                    inquiry.answer(status(&self));
+                    None
+                }
                 () = tokio::time::sleep(pause) => None,
             };
         }

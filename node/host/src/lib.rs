@@ -29,6 +29,7 @@ mod sample;
 mod second;
 mod server;
 mod show;
+mod status;
 mod swarm;
 #[cfg(test)]
 mod tests;
@@ -81,6 +82,7 @@ use recover::{Recovered, recover};
 use report::Reporter;
 use sample::Sampler;
 use server::{MAKERS, Server};
+use status::Watched;
 
 /// What the line begins with that says where a browser sees the run.
 pub const PAGE: &str = "the run as web pages: ";
@@ -94,6 +96,8 @@ pub struct Ready {
     pub addresses: Vec<String>,
     /// Where a browser sees it, if it is shown.
     pub page: Option<String>,
+    /// Where monitoring systems see what the steward does, if they are to.
+    pub metrics: Option<String>,
     /// Whether it is over: there is nothing to join.
     pub is_over: bool,
 }
@@ -131,6 +135,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         assemble(recovered, Peers::new(endpoint.clone()), Arc::new(dial_back), files, &options)?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
+    let (window, asked) = status::open(&options).await?;
+    driver.watched.asked = Some(asked);
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
@@ -152,7 +158,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         std::future::pending::<()>().await;
     });
     let page = driver.shown.as_ref().and_then(|shown| shown.page()).map(str::to_owned);
-    ready(&Ready { run, addresses: listening.addresses.clone(), page, is_over });
+    let metrics = window.metrics().map(str::to_owned);
+    ready(&Ready { run, addresses: listening.addresses.clone(), page, metrics, is_over });
     if let Some(shown) = driver.shown.as_mut().filter(|_| options.show.board) {
         shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
     }
@@ -208,7 +215,6 @@ fn assemble(
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
-    let RunFiles { inbox, kept, report, origins } = files;
     let layout = ledger.layout().clone();
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
@@ -228,7 +234,7 @@ fn assemble(
         dataset,
         replica,
         offers,
-        origins,
+        origins: files.origins,
         arithmetic,
         second,
         hoard: Arc::new(Semaphore::new(HOARD)),
@@ -240,7 +246,7 @@ fn assemble(
         board: board(&journal, &ledger)?,
         asks: Asks::new(&ledger),
         held_out: held_out(&court, options, sender.clone())?,
-        machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
+        machine: Steward::new(setup(&court, ledger, identity.clone(), bans, files.kept)),
         journal,
         identity,
         results: Results::new(court.layout.clone()).with_disk(court.home.clone()),
@@ -250,10 +256,11 @@ fn assemble(
         dial_back,
         view: None,
         presence,
-        inbox,
-        report,
+        inbox: files.inbox,
+        report: files.report,
         gossip: None,
         shown: None,
+        watched: Watched::default(),
         exit_when_done: options.exit_when_done,
         failures,
         queue,

@@ -36,10 +36,17 @@ pub(super) async fn bring(
     // ROUND-3: what was delivered is reported in time, whatever a keeper does.
     let given = tokio::time::timeout(Duration::from_millis(*within), brought).await;
     let given = given.unwrap_or_else(|_| Err("it took too long".into()));
-    let tell = |why: &String| {
-        tracing::warn!("part {part} of round {round} was not delivered to {keeper}: {why}");
-    };
-    given.inspect_err(tell).ok()
+    let is_news = uplink.peers.fails(*keeper, given.is_err());
+    match &given {
+        Err(why) if is_news => tracing::warn!(
+            "part {part} of round {round} was not delivered to {keeper}: {why}; that it takes parts again is told, further parts \
+             that it does not take are not"
+        ),
+        Err(why) => tracing::debug!("part {part} of round {round} was not delivered to {keeper}: {why}"),
+        Ok(_) if is_news => tracing::info!("{keeper} takes parts again"),
+        Ok(_) => {}
+    }
+    given.ok()
 }
 
 async fn blocks_to(

@@ -9,6 +9,7 @@ mod listen;
 mod prepare;
 mod recall;
 mod row;
+mod status;
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -37,12 +38,14 @@ use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_view::status::window::METRICS;
 use muster_view::{Source, View};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
 use self::listen::listen;
 use self::prepare::{join_swarm, prepare, reach};
+use self::status::Seen;
 use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
@@ -87,8 +90,7 @@ struct Session {
     queue: mpsc::Receiver<Completion>,
     /// Writes that failed in the background.
     failures: mpsc::Receiver<StoreError>,
-    /// Shows the run, if the volunteer wants to see it.
-    shown: Option<Shown>,
+    seen: Seen,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
 }
@@ -195,7 +197,7 @@ impl Session {
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
-        let (addresses, server) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
+        let (addresses, _server) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {
@@ -223,12 +225,15 @@ impl Session {
             row: None,
             announced: None,
         };
-        Ok(Self { driver, follower, addresses, endpoint, queue, failures, shown: None, _server: server })
+        Ok(Self { driver, follower, addresses, endpoint, queue, failures, seen: Seen::default(), _server })
     }
 
-    /// Shows the run, if the volunteer wants to see it.
+    /// Shows what this program does and, if the volunteer wants to see it, the run.
     async fn show(&mut self) -> Result<(), JoinError> {
         let NodeDriver { options, manifest, journal, dataset, progress, .. } = &self.driver;
+        if let Some(address) = self.seen.open(options).await? {
+            progress.line(&format!("{METRICS}{address}metrics"));
+        }
         if !options.show.is_wanted() {
             return Ok(());
         }
@@ -241,7 +246,7 @@ impl Session {
         if let Some(page) = shown.page() {
             progress.line(&format!("the run as web pages: {page}"));
         }
-        self.shown = Some(shown);
+        self.seen.run = Some(shown);
         self.follower.tell_notices(Box::new(move |notice| view.hear(notice)));
         Ok(())
     }
@@ -249,7 +254,7 @@ impl Session {
     /// Shows the run on the terminal, if the volunteer wants to see it there.
     fn open_board(&mut self) -> Result<(), JoinError> {
         let wanted = self.driver.options.show.board;
-        let Some(shown) = self.shown.as_mut().filter(|_| wanted) else { return Ok(()) };
+        let Some(shown) = self.seen.run.as_mut().filter(|_| wanted) else { return Ok(()) };
         let addresses = self.addresses.iter().map(|address| String::from(&**address)).collect();
         // Until now a bar showed what was fetched.
         self.driver.progress = ProgressDisplay::new(false);
@@ -379,6 +384,7 @@ impl Session {
                         events = &mut step => break Ok(events?),
                         Some(message) = self.queue.recv() => self.driver.take(message)?,
                         Some(error) = self.failures.recv() => return Err(error.into()),
+                        Some(inquiry) = self.seen.next() => inquiry.answer(self.seen.status(&self.driver)),
                         // Before the step is over, which fetches what is not here of the row.
                         Ok(()) = keeping.changed() => self.driver.tell_row(*keeping.borrow_and_update()),
                         () = &mut interrupt, if !interrupted => {
@@ -394,6 +400,7 @@ impl Session {
             };
             let ending = match followed {
                 Ok(events) => {
+                    self.seen.pulse.at(self.follower.ledger());
                     self.driver.followed(&self.follower, events);
                     self.driver.drain()?
                 }

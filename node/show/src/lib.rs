@@ -22,6 +22,8 @@ pub struct ShowOptions {
     pub web: Option<String>,
     /// Whether to show it on the whole terminal.
     pub board: bool,
+    /// Where to show what this program does to monitoring systems; none for nowhere.
+    pub metrics: Option<String>,
 }
 
 impl ShowOptions {

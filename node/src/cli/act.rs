@@ -34,6 +34,7 @@ use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
 use muster_view::serve::serve as serve_pages;
 use muster_view::site::{Purpose, Site};
+use muster_view::status::window::METRICS;
 use muster_view::words::counted;
 
 use super::arguments::{
@@ -43,9 +44,10 @@ use super::arguments::{
 };
 use super::company::Company;
 use super::generate::generate_text;
-use super::options::{GossipArguments, HomeArguments};
+use super::options::GossipArguments;
 use super::output::{say, show};
 use super::runtime::block_on;
+use super::status::tell;
 
 pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
     match command {
@@ -63,6 +65,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             let drawn = std::io::stderr().is_terminal();
             muster_rehearse::act(command, drawn, &mut |text| drop(show(text)))
         }
+        MusterCommand::Status(arguments) => tell(arguments),
         MusterCommand::View(arguments) => look(&arguments),
         MusterCommand::Members { folder } => {
             show(&block_on(members(&folder))??)?;
@@ -74,11 +77,11 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             Ok(Exit::Good)
         }
         MusterCommand::Id(home) => {
-            say(&format!("{:#}", muster_member::leave::id(&data_dir(home)?)?))?;
+            say(&format!("{:#}", muster_member::leave::id(&home.directory()?)?))?;
             Ok(Exit::Good)
         }
         MusterCommand::Leave(home) => {
-            let home = data_dir(home)?;
+            let home = home.directory()?;
             block_on(muster_member::leave::leave(&home))??;
             say("you have left the run")?;
             Ok(Exit::Good)
@@ -111,7 +114,7 @@ fn examine(arguments: DoctorArguments) -> Outcome<Exit> {
     };
     let data_dir = match &run {
         ExaminedRun::At(folder) if folder.is_dir() && home.data_dir.is_none() => folder.clone(),
-        _ => data_dir(home)?,
+        _ => home.directory()?,
     };
     let options = DoctorOptions { run, machine: leaves.machine(), data_dir, listen };
     let examination = block_on(doctor(&options))??;
@@ -361,7 +364,7 @@ fn state_credit(arguments: CreditArguments) -> Outcome<Exit> {
     match statement {
         Some(line) => say(&format!("true: {}", block_on(check(&line, run.as_deref()))??))?,
         None => {
-            let stated = block_on(state(&data_dir(home)?, &note))??;
+            let stated = block_on(state(&home.directory()?, &note))??;
             say(&format!("{stated}\n{}", stated.line()))?;
         }
     }
@@ -405,9 +408,9 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         let ending = host(options, |ready| {
             let addresses = ready.addresses.join(", ");
             // A run goes on whether or not somebody can read this.
-            if let Some(page) = &ready.page {
-                let _ = say(&format!("{PAGE}{page}"));
-            }
+            let page = ready.page.iter().map(|page| format!("{PAGE}{page}"));
+            let metrics = ready.metrics.iter().map(|address| format!("{METRICS}{address}metrics"));
+            page.chain(metrics).for_each(|line| drop(say(&line)));
             if ready.is_over {
                 let _ = say(&format!("run {:#} is over; it can be read at {addresses}", ready.run));
             } else {
@@ -450,7 +453,7 @@ fn look(arguments: &ViewArguments) -> Outcome<Exit> {
 fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     let show = arguments.show.options()?;
     let ticket = read_invitation(&arguments.invitation)?;
-    let data_dir = data_dir(arguments.home)?;
+    let data_dir = arguments.home.directory()?;
     if let Some(before) = muster_organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
         return Err(Failure::usage(format!(
             "{}: belongs to run {}; name another directory with --data-dir",
@@ -502,11 +505,4 @@ fn swarm(arguments: GossipArguments, beside: Option<&String>) -> Option<Settings
     let beside = || Some(SocketAddr::new(beside?.parse::<SocketAddr>().ok()?.ip(), 0).to_string());
     let listen = arguments.gossip.or_else(beside).into_iter().collect();
     (!arguments.no_gossip).then(|| Settings { listen, ..Settings::default() })
-}
-
-fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
-    let own = || std::env::home_dir().map(|home| home.join(".muster"));
-    home.data_dir
-        .or_else(own)
-        .ok_or_else(|| Failure::usage("there is no home directory: name one with --data-dir"))
 }

@@ -105,6 +105,14 @@ Each line says what was found and, where something needs care, what to do next: 
     #[cfg(feature = "rehearse")]
     #[command(flatten)]
     Rehearse(muster_rehearse::RehearseCommand),
+    /// Show what a running steward, node or verifier does: round, phase, whom it waits for, how members are reached.
+    #[command(after_help = "\
+It asks the program of that folder on this machine, which only its user may do.
+  muster status                   # the node of ~/.muster
+  muster status myrun/            # the steward
+  muster status verifier/ --json  # for scripts
+Exit codes: 0 it runs; 1 the run stands still: nothing was sealed for four times as long as the phase may take; 3 nothing runs there.")]
+    Status(StatusArguments),
     /// Show a run as web pages, from its folder; or write them to files.
     #[command(after_help = "\
 The pages are read-only. Every record is checked before it is shown. Ctrl-C ends.
@@ -434,6 +442,15 @@ pub(super) struct ViewArguments {
     /// Instead, write the pages into this new folder for any web server, without a page for each record.
     #[arg(long, value_name = "DIR")]
     pub(super) export: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(super) struct StatusArguments {
+    /// A run's folder, or the directory of a node or a verifier [default: ~/.muster].
+    pub(super) folder: Option<PathBuf>,
+    /// For scripts: all of it, as one line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Args)]

@@ -18,6 +18,10 @@ pub(super) struct ShowArguments {
     /// colours.
     #[arg(long)]
     pub(super) board: bool,
+    /// Show what this program does to monitoring systems, at this address: /metrics for Prometheus, /health. Without HOST, only this
+    /// machine sees it. Whoever can dial it learns who takes part and how they are reached.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address)]
+    pub(super) metrics: Option<String>,
 }
 
 impl ShowArguments {
@@ -26,12 +30,12 @@ impl ShowArguments {
     /// # Errors
     /// [`Failure`]: there is no terminal for a board.
     pub(super) fn options(self) -> Outcome<ShowOptions> {
-        let Self { web, board } = self;
+        let Self { web, board, metrics } = self;
         if board && !board::fits() {
             let why = "--board needs a terminal to draw on and to read keys from; leave it out here";
             return Err(Failure::usage(why));
         }
-        Ok(ShowOptions { web, board })
+        Ok(ShowOptions { web, board, metrics })
     }
 }
 
@@ -96,6 +100,19 @@ pub(super) struct HomeArguments {
     /// The directory of identity, text and journal, one for each run [default: ~/.muster].
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
+}
+
+impl HomeArguments {
+    /// Where it is.
+    ///
+    /// # Errors
+    /// [`Failure`] where none is named and there is no home directory.
+    pub(super) fn directory(self) -> Outcome<PathBuf> {
+        let own = || std::env::home_dir().map(|home| home.join(".muster"));
+        self.data_dir
+            .or_else(own)
+            .ok_or_else(|| Failure::usage("there is no home directory: name one with --data-dir"))
+    }
 }
 
 fn kernel(name: &str) -> Result<KernelPath, String> {

@@ -9,7 +9,7 @@ mod conductor;
 mod duties;
 
 pub use checks::{Check, Checks};
-pub use conductor::{Awaited, ClaimedDelivery, Conductor, Output, ShownDelivery};
+pub use conductor::{Awaited, ClaimedDelivery, Conductor, Output, Owed, ShownDelivery};
 pub use duties::{Duties, Obligation};
 
 #[cfg(test)]

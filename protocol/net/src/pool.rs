@@ -121,6 +121,14 @@ impl Pool {
         asked
     }
 
+    /// Whether there is a connection to a member there now, or it is being dialled.
+    pub fn is_connected(&self, address: &str, member: MemberId) -> bool {
+        let slots = self.slots();
+        let slot = slots.slots.get(&(address.to_owned(), member));
+        // Whoever holds a client dials, or waits for an answer.
+        slot.is_some_and(|slot| slot.client.try_lock().map_or(true, |client| client.is_some()))
+    }
+
     /// CHAN-13: closes the connection that is idle for longest, because the system has no descriptor left; whether there was
     /// one. It is dialled again when it is needed.
     pub fn relieve(&self) -> bool {

@@ -39,6 +39,11 @@ impl Dialling {
         Self { endpoint, steward: OnceLock::new(), resting: Mutex::default() }
     }
 
+    /// What it dials with.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// From now on the addresses of everybody but the steward come from the ledger.
     pub(crate) fn behind(&self, steward: MemberId) {
         // The first one stays: a run has one.

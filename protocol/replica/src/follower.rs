@@ -291,7 +291,10 @@ impl Follower {
                 Err(error) => error,
             };
             let Some(pause) = before_next_try(away) else { return Err(error.into()) };
-            tracing::warn!("the steward does not answer ({error}); trying again");
+            // Once while it is away: it is tried many times a minute.
+            if away.is_zero() {
+                tracing::warn!("the steward does not answer ({error}); trying again until it does");
+            }
             tokio::time::sleep(pause).await;
             away += pause;
             // A short break is a restart as a rule; the swarm is asked only afterwards.

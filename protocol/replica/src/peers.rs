@@ -1,6 +1,6 @@
 //! Typed calls to other members. Every answer is checked against something sealed before it is given on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -107,6 +107,8 @@ pub struct Peers {
     moved: Arc<Mutex<Option<Contact>>>,
     /// Who has not answered in time, and when: others are asked before it for a while.
     late: Arc<Mutex<BTreeMap<MemberId, Instant>>>,
+    /// Who did not take what was brought last.
+    failing: Arc<Mutex<BTreeSet<MemberId>>>,
     /// Where nobody answered lately.
     dialling: Arc<Dialling>,
 }
@@ -122,6 +124,7 @@ impl Peers {
             contributions: Arc::new(Pool::new(endpoint, CONNECTIONS)),
             moved: Arc::default(),
             late: Arc::default(),
+            failing: Arc::default(),
         }
     }
 
@@ -143,6 +146,33 @@ impl Peers {
     /// CHAN-13: frees the descriptor of a connection that nobody uses now; whether there was one.
     pub fn relieve(&self) -> bool {
         self.contributions.relieve() || self.pool.relieve()
+    }
+
+    /// Whether there is a channel to a member that was dialled from here.
+    pub fn is_connected(&self, contact: &Contact) -> bool {
+        let contact = self.current(contact);
+        let pools = [&self.pool, &self.contributions, &self.polls];
+        let mut addresses = channels(&contact);
+        addresses.any(|address| pools.iter().any(|pool| pool.is_connected(address, contact.member)))
+    }
+
+    /// CHAN-25: whether some address of a member may be dialled now.
+    pub fn may_dial(&self, contact: &Contact) -> bool {
+        let contact = self.current(contact);
+        let now = Instant::now();
+        channels(&contact).any(|address| self.dialling.may(&contact.member, address, now))
+    }
+
+    /// A member takes what is brought to it, or fails to: whether that is news, so that people are told of it once.
+    pub fn fails(&self, member: MemberId, fails: bool) -> bool {
+        let mut failing = lock(&self.failing);
+        if fails { failing.insert(member) } else { failing.remove(&member) }
+    }
+
+    /// Bytes sent and received over all channels of this process, those that others dialled included.
+    pub fn traffic(&self) -> (u64, u64) {
+        let endpoint = self.dialling.endpoint();
+        (endpoint.bytes_sent(), endpoint.bytes_received())
     }
 
     fn current(&self, contact: &Contact) -> Contact {
@@ -483,6 +513,14 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_member_that_fails_again_and_again_is_told_of_once() {
+        let identity = Arc::new(Identity::from_secret(&[1; 32]));
+        let peers = Peers::new(Endpoint::new(RunId(Digest::default()), identity));
+        let told = [true, true, true, false, false, true].map(|fails| peers.fails(MemberId([2; 32]), fails));
+        assert_eq!(told, [true, false, false, true, false, true]);
+    }
 
     /// A holder that never answers costs one wait, and not one for each thing that it holds.
     #[tokio::test]

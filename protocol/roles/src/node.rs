@@ -16,7 +16,7 @@ mod pledges;
 mod tables;
 mod twin;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Row, Slot};
@@ -297,6 +297,11 @@ impl Node {
     /// Leaves of this member that counted, those before this process began included.
     pub fn leaves(&self) -> u64 {
         self.ledger.member(&self.me()).map_or(0, |member| member.service.leaves)
+    }
+
+    /// Keepers of parts of this member's contributions that have yet to sign for them.
+    pub fn undelivered(&self) -> BTreeSet<MemberId> {
+        self.deliveries.values().flat_map(Delivery::awaited).collect()
     }
 
     /// Takes something in. Time never goes back.

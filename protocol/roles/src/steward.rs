@@ -43,6 +43,7 @@ use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::Request;
+pub use muster_core::round::{Awaited, Owed};
 use muster_core::round::{Conductor, Output};
 use muster_core::sign::Identity;
 use muster_core::state::StateRoots;
@@ -144,6 +145,16 @@ impl Steward {
     /// What the verifiers were to do, and have done.
     pub fn duties(&self) -> &BTreeMap<MemberId, Counts> {
         self.board.docket().counts()
+    }
+
+    /// What the open phase waits for, and on whom.
+    pub fn owed(&self) -> Option<(Owed, Vec<MemberId>)> {
+        self.conductor.owed()
+    }
+
+    /// What the round must not be spent without, and is not there.
+    pub fn awaits(&self) -> Option<Awaited> {
+        self.conductor.awaits()
     }
 
     /// Members that no round waits for because they did not check its results.

@@ -56,8 +56,8 @@ impl Question {
         !self.said.is_closed()
     }
 
-    /// Adds a piece to the answer; whether somebody still reads. A reader that is too slow is as good as none, so that it keeps nobody
-    /// else waiting.
+    /// Adds a piece to the answer; whether somebody still reads. A reader that is too slow is as good as none, so that it keeps
+    /// nobody else waiting.
     pub fn say(&self, piece: &str) -> bool {
         self.said.try_send(Said::Piece(piece.to_owned())).is_ok()
     }
@@ -92,7 +92,7 @@ pub async fn open(
     name: &str,
     prompt: &str,
 ) -> Result<(Pages, mpsc::Receiver<Question>), String> {
-    let door = Door::open(address).await?;
+    let door = Door::open("--web", address).await?;
     let (questions, asked) = mpsc::channel(QUESTIONS);
     let chat = Chat {
         name: name.to_owned(),

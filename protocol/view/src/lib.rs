@@ -14,6 +14,7 @@
 //! | [`serve`] | the pages over HTTP, with live updates |
 //! | [`chat`] | a page to talk to a model |
 //! | [`export`] | the pages as files |
+//! | [`status`] | what a running program does now: on a local socket, and for monitoring systems |
 //! | [`report`] | one page that stands alone |
 //! | [`words`] | numbers of things, for people |
 
@@ -27,6 +28,7 @@ pub mod plot;
 pub mod report;
 pub mod serve;
 pub mod site;
+pub mod status;
 pub mod story;
 mod view;
 pub mod words;

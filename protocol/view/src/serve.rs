@@ -68,7 +68,7 @@ struct Server {
 /// # Errors
 /// In words: the address is no address of this machine, or is taken.
 pub async fn serve(view: Arc<View>, address: &str) -> Result<Pages, String> {
-    let door = Door::open(address).await?;
+    let door = Door::open("--web", address).await?;
     let server = Server {
         site: Arc::new(Site::new(view, Purpose::Live)),
         // One for each open page, which has other connections, too.

@@ -12,11 +12,14 @@ use muster_replica::exit::Failure;
 use muster_replica::{Event, FollowError, Follower, StopRequests, evidence_words};
 use muster_roles::verifier::audits::{Tally, Work};
 use muster_roles::verifier::{HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput};
+use muster_view::status::desk::Inquiry;
 use muster_view::words::audits;
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::info;
 
 use super::fetch::{FetchPlan, Inspected};
+use super::status::Seen;
 use super::tools::{Contacts, Tools};
 use crate::worker::AuditWorker;
 
@@ -45,6 +48,9 @@ pub(super) struct VerifierDriver {
     interrupted: bool,
     /// What the records say of this verifier.
     service: Service,
+    /// Who wants to know what this program does, and what it has seen.
+    asked: mpsc::Receiver<Inquiry>,
+    seen: Seen,
 }
 
 type Step = Pin<Box<dyn Future<Output = (Follower, Result<Vec<Event>, FollowError>)>>>;
@@ -58,7 +64,12 @@ fn step(mut follower: Follower) -> Step {
 }
 
 impl VerifierDriver {
-    pub(super) fn new(machine: Verifier, tools: Tools, worker: AuditWorker) -> Self {
+    pub(super) fn new(
+        machine: Verifier,
+        tools: Tools,
+        worker: AuditWorker,
+        asked: mpsc::Receiver<Inquiry>,
+    ) -> Self {
         Self {
             machine,
             tools: Arc::new(tools),
@@ -69,6 +80,8 @@ impl VerifierDriver {
             began: Instant::now(),
             interrupted: false,
             service: Service::default(),
+            asked,
+            seen: Seen::default(),
         }
     }
 
@@ -92,6 +105,9 @@ impl VerifierDriver {
                     following = step(follower);
                 }
                 Some(done) = self.tasks.join_next() => self.take(done)?,
+                Some(inquiry) = self.asked.recv() => {
+                    inquiry.answer(self.seen.status(&self.tools.session, self.tasks.len()));
+                }
                 written = finished(&mut self.writes), if self.writes.is_some() => written?,
                 () = stops.next() => {
                     if std::mem::replace(&mut self.interrupted, true) {
@@ -117,6 +133,7 @@ impl VerifierDriver {
 
     fn news(&mut self, follower: &Follower, events: &[Event]) {
         let ledger = follower.ledger();
+        self.seen.see(ledger);
         self.contacts = Contacts::of(ledger);
         let own = ledger.member(&self.tools.session.identity.id());
         self.service = own.map(|own| own.service).unwrap_or_default();

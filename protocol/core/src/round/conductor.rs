@@ -6,6 +6,7 @@ mod checks;
 mod debts;
 mod deliveries;
 mod mark;
+mod owed;
 mod pause;
 mod records;
 mod results;
@@ -25,6 +26,7 @@ use cases::OldestCase;
 use debts::Debts;
 pub use deliveries::{ClaimedDelivery, ShownDelivery};
 use mark::Mark;
+pub use owed::Owed;
 use pause::Barren;
 use results::Results;
 

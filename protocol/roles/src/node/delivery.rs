@@ -104,6 +104,11 @@ impl Delivery {
         self.parts.values().all(|handed| handed.awaited.is_empty())
     }
 
+    /// Keepers that have not answered yet.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.parts.values().flat_map(|handed| handed.awaited.iter().copied())
+    }
+
     /// What to tell the steward: the receipts of all parts that count with them (ROUND-5).
     pub(super) fn said(&self) -> Option<Delivered> {
         let kept = self.parts.iter().filter(|(part, handed)| self.is_kept(**part, handed));

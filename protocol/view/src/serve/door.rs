@@ -82,14 +82,14 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Listens on an address.
+    /// Listens on an address, as this option of the command line says.
     ///
     /// # Errors
     /// In words: the address is no address of this machine, or is taken.
-    pub(crate) async fn open(address: &str) -> Result<Self, String> {
+    pub(crate) async fn open(option: &str, address: &str) -> Result<Self, String> {
         let taken = |error: io::Error| {
             format!(
-                "--web {address}: cannot be listened on ({error}); name a free port of this machine, or port 0"
+                "{option} {address}: cannot be listened on ({error}); name a free port of this machine, or port 0"
             )
         };
         let listener = TcpListener::bind(address).await.map_err(taken)?;

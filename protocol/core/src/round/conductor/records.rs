@@ -81,7 +81,7 @@ impl Conductor {
         seats.any(|(slot, seat)| self.is_awaited(&seat.member) && !done(Slot(slot as u16)))
     }
 
-    fn is_awaited(&self, id: &MemberId) -> bool {
+    pub(super) fn is_awaited(&self, id: &MemberId) -> bool {
         // A member that has failed in the round is waited for no more: it costs one timer, not one a phase.
         let gone = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
         self.is_live(id) && !self.ledger.member(id).is_some_and(gone)

@@ -1,0 +1,419 @@
+//! What a steward, node or verifier does now: for the person at its machine, for scripts, for whoever watches machines.
+//!
+//! The program says what it knows ([`Status::of`] and what it adds), a [`desk::Desk`] asks it for that, [`socket`] gives it
+//! to commands on this machine, and [`metrics`] to a monitoring system, if its owner wants that.
+
+pub mod desk;
+pub mod metrics;
+#[cfg(unix)]
+pub mod socket;
+pub mod window;
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use muster_core::bug::OrBug;
+use muster_core::ids::{Height, MemberId};
+use muster_core::ledger::{Ledger, Member, Stage, Standing};
+use muster_core::messages::enrol::Role;
+use serde::{Deserialize, Serialize};
+
+use crate::words::{counted, lasting};
+
+/// Peers and members of one wait that are named to people; programs read all of them.
+const NAMED: usize = 12;
+/// How many times as long as a phase may take nothing is sealed before a program counts as ill.
+const PHASES: f64 = 4.0;
+
+/// What a program does now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// `steward`, `node` or `verifier`.
+    pub role: String,
+    /// Its key.
+    pub member: String,
+    /// Name of the run.
+    pub name: String,
+    /// Id of the run.
+    pub run: String,
+    /// Seconds since the program began.
+    pub up: f64,
+    /// The round under way, or the next one.
+    pub round: u32,
+    /// Rounds of the whole run.
+    pub rounds: u32,
+    /// `empty`, `gathering`, `computing`, `exchanging`, `reducing`, `auditing` or `over`.
+    pub phase: String,
+    /// Seconds since this program saw a new record.
+    pub quiet: f64,
+    /// The longest that the phase takes, in seconds; none where it waits for people.
+    pub patience: Option<f64>,
+    /// What it waits for, and on whom.
+    pub waits: Vec<Wait>,
+    /// The members that are not gone, this one left out.
+    pub peers: Vec<Peer>,
+    /// What its channels have carried since it began.
+    pub traffic: Traffic,
+    /// What its folder takes.
+    pub disk: Disk,
+    /// What it has done for the run, by sealed records.
+    pub credit: Credit,
+}
+
+/// Something that is waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// What, in words.
+    pub what: String,
+    /// On these members; empty where it is nobody's, or nobody knows whose.
+    pub on: Vec<String>,
+}
+
+/// How a member is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Over a connection that this program dialled.
+    Dialled,
+    /// Over a connection that the member dialled.
+    DialsIn,
+    /// At its address, once there is something to say to it.
+    Known,
+    /// Not now: nobody answered at its address lately.
+    Resting,
+    /// By the steward alone: it has no address at which others can dial it.
+    #[default]
+    NoAddress,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Dialled, Self::DialsIn, Self::Known, Self::Resting, Self::NoAddress];
+
+    /// Of a member with an address or none, at which this program is connected or may dial now.
+    pub fn of(has_address: bool, is_connected: bool, may_dial: bool) -> Self {
+        match (has_address, is_connected, may_dial) {
+            (false, ..) => Self::NoAddress,
+            (_, true, _) => Self::Dialled,
+            (_, _, true) => Self::Known,
+            _ => Self::Resting,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Dialled => "dialled",
+            Self::DialsIn => "dials in",
+            Self::Known => "not connected now",
+            Self::Resting => "nobody answers there",
+            Self::NoAddress => "only dials out: what it needs goes through the steward",
+        }
+    }
+
+    /// For programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Dialled => "dialled",
+            Self::DialsIn => "dials_in",
+            Self::Known => "known",
+            Self::Resting => "resting",
+            Self::NoAddress => "no_address",
+        }
+    }
+}
+
+/// A member, as this program sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its key.
+    pub member: String,
+    /// What it calls itself; may be empty.
+    pub name: String,
+    /// `steward`, `node` or `verifier`.
+    pub role: String,
+    /// `active`, `away` or `silent`.
+    pub standing: String,
+    /// Where others dial it.
+    pub addresses: Vec<String>,
+    /// How it is reached.
+    pub way: Way,
+}
+
+/// Bytes over a program's channels, encryption included, handshakes and gossip not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Sent.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
+}
+
+/// Bytes of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// That the folder takes.
+    pub used: u64,
+    /// That are free there; none where the system does not tell.
+    pub free: Option<u64>,
+}
+
+/// What sealed records say of a member's work (STAND-12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credit {
+    /// Leaves that counted.
+    pub leaves: u64,
+    /// Leaves that verifiers recomputed and found right.
+    pub verified: u64,
+    /// Audits that it passed as a verifier.
+    pub audits: u64,
+    /// Members that were banned on its accusation.
+    pub convicted: u64,
+    /// Whether it has weight: newcomers on probation have none.
+    pub weighs: bool,
+}
+
+impl Status {
+    /// What a ledger says of the run and of this member. `way` says how a member is reached.
+    pub fn of(ledger: &Ledger, role: &str, me: &MemberId, way: impl Fn(&Member) -> Way) -> Self {
+        let manifest = ledger.manifest();
+        let current = ledger.current().filter(|_| is_round(ledger.stage()));
+        let own = ledger.member(me);
+        let gone = |member: &&Member| !matches!(member.standing, Standing::Left | Standing::Banned);
+        let peers = ledger.members().iter().filter(gone).filter(|member| member.id != *me);
+        Self {
+            role: role.to_owned(),
+            member: full(me),
+            name: manifest.name.to_string(),
+            run: format!("{:#}", ledger.run()),
+            round: current.map_or(ledger.next_round(), |view| view.round()).0,
+            rounds: manifest.training.rounds,
+            phase: phase(ledger.stage()).to_owned(),
+            patience: patience(ledger).map(|milliseconds| f64::from(milliseconds) / 1e3),
+            waits: waits(ledger),
+            peers: peers.map(|member| peer(member, way(member))).collect(),
+            credit: own.map(|own| credit(ledger, own)).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it goes on as it should: within a round, records follow each other.
+    pub fn is_well(&self) -> bool {
+        self.patience.is_none_or(|patience| self.quiet < PHASES * patience)
+    }
+
+    /// For programs: one line of JSON.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).or_bug("a status has names for its fields").unwrap_or_default()
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let Self { traffic, disk, credit, .. } = self;
+        writeln!(
+            text,
+            "run        {} {}, round {} of {}",
+            self.name,
+            short(&self.run),
+            self.round,
+            self.rounds
+        )?;
+        writeln!(text, "this       {} {}, for {}", self.role, short(&self.member), lasting(self.up))?;
+        let ill = if self.is_well() { "" } else { "; that is too long" };
+        writeln!(text, "phase      {}; the newest record came {} ago{ill}", self.phase, lasting(self.quiet))?;
+        for wait in &self.waits {
+            writeln!(text, "waits for  {}{}", wait.what, of(&wait.on))?;
+        }
+        let ways = Way::ALL.map(|way| (way, self.peers.iter().filter(|peer| peer.way == way).count()));
+        let ways = ways.iter().filter(|(_, count)| *count > 0);
+        let ways: Vec<String> = ways.map(|(way, count)| format!("{count} {}", way.words())).collect();
+        let colon = if ways.is_empty() { "" } else { ": " };
+        writeln!(text, "peers      {}{colon}{}", counted(self.peers.len(), "member"), ways.join(", "))?;
+        self.peers.iter().take(NAMED).try_for_each(|peer| writeln!(text, "           {}", peer.line()))?;
+        if self.peers.len() > NAMED {
+            writeln!(text, "           and {} more; --json lists all", self.peers.len() - NAMED)?;
+        }
+        writeln!(text, "traffic    {} sent, {} received", size(traffic.sent), size(traffic.received))?;
+        let free = disk.free.map(|free| format!(", {} free", size(free))).unwrap_or_default();
+        writeln!(text, "disk       {} used{free}", size(disk.used))?;
+        match &*self.role {
+            "node" => {
+                let weight = if credit.weighs { "" } else { "; on probation: its leaves do not count yet" };
+                let leaves = counted(credit.leaves, "leaf");
+                writeln!(
+                    text,
+                    "credit     {leaves} counted, {} recomputed and right{weight}",
+                    credit.verified
+                )
+            }
+            "verifier" => {
+                let audits = counted(credit.audits, "audit");
+                writeln!(
+                    text,
+                    "credit     {audits} passed, {} convicted",
+                    counted(credit.convicted, "member")
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Peer {
+    /// The steward, which is in no ledger as a member.
+    pub fn steward(member: &MemberId, addresses: Vec<String>, way: Way) -> Self {
+        let (role, standing) = ("steward".to_owned(), "active".to_owned());
+        Self { member: full(member), name: String::new(), role, standing, addresses, way }
+    }
+
+    fn line(&self) -> String {
+        let name = if self.name.is_empty() { String::new() } else { format!(" ({})", self.name) };
+        let standing = if self.standing == "active" { "" } else { &*format!(", {}", self.standing) };
+        let at = if self.addresses.is_empty() {
+            String::new()
+        } else {
+            format!(" at {}", self.addresses.join(", "))
+        };
+        format!("{} {}{name}{standing}: {}{at}", self.role, short(&self.member), self.way.words())
+    }
+}
+
+impl Wait {
+    /// For something, on these.
+    pub fn new(what: impl Into<String>, on: impl IntoIterator<Item = MemberId>) -> Self {
+        Self { what: what.into(), on: on.into_iter().map(|member| full(&member)).collect() }
+    }
+}
+
+/// What the ledger alone says that the run waits for.
+fn waits(ledger: &Ledger) -> Vec<Wait> {
+    let admission = &ledger.manifest().admission;
+    match ledger.stage() {
+        Stage::Gathering if ledger.current().is_none() => {
+            let here = |role| ledger.members().iter().filter(|member| member.role == role).count();
+            let lacks = |role, wanted: u16| usize::from(wanted).saturating_sub(here(role));
+            let wanted = [(Role::Node, admission.start_nodes), (Role::Verifier, admission.start_verifiers)];
+            let lacking = wanted.map(|(role, wanted)| (role, lacks(role, wanted)));
+            let lacking = lacking.into_iter().filter(|(_, lacking)| *lacking > 0);
+            lacking.map(|(role, lacking)| Wait::new(counted(lacking, role.word()), [])).collect()
+        }
+        Stage::Gathering => vec![Wait::new("a node that takes part", [])],
+        Stage::Auditing => vec![Wait::new("the last audits", [])],
+        _ => Vec::new(),
+    }
+}
+
+fn is_round(stage: Stage) -> bool {
+    matches!(stage, Stage::Computing | Stage::Exchanging | Stage::Reducing)
+}
+
+/// T of the phase, in milliseconds.
+fn patience(ledger: &Ledger) -> Option<u32> {
+    let timers = &ledger.manifest().timers;
+    match ledger.stage() {
+        Stage::Computing => Some(timers.commit),
+        Stage::Exchanging => Some(timers.part),
+        Stage::Reducing => Some(timers.result),
+        _ => None,
+    }
+}
+
+fn phase(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Empty => "empty",
+        Stage::Gathering => "gathering",
+        Stage::Computing => "computing",
+        Stage::Exchanging => "exchanging",
+        Stage::Reducing => "reducing",
+        Stage::Auditing => "auditing",
+        Stage::Closed => "over",
+    }
+}
+
+fn peer(member: &Member, way: Way) -> Peer {
+    let standing = match member.standing {
+        Standing::Away => "away",
+        Standing::Silent(_) => "silent",
+        _ => "active",
+    };
+    Peer {
+        member: full(&member.id),
+        name: member.name.to_string(),
+        role: member.role.word().to_owned(),
+        standing: standing.to_owned(),
+        addresses: member.addresses.iter().map(|address| address.escape_debug().to_string()).collect(),
+        way,
+    }
+}
+
+fn credit(ledger: &Ledger, own: &Member) -> Credit {
+    Credit {
+        leaves: own.service.leaves,
+        verified: ledger.credit(own),
+        audits: own.service.passed,
+        convicted: own.service.convicted,
+        weighs: ledger.weighs(own),
+    }
+}
+
+fn full(member: &MemberId) -> String {
+    format!("{member:#}")
+}
+
+/// The beginning of an id, as logs have it.
+fn short(id: &str) -> &str {
+    id.get(..16).unwrap_or(id)
+}
+
+/// Whom a wait is on, in words.
+fn of(members: &[String]) -> String {
+    let named: Vec<&str> = members.iter().take(NAMED).map(|member| short(member)).collect();
+    match members.len() {
+        0 => String::new(),
+        many if many > NAMED => format!(" of {} and {} more", named.join(", "), many - NAMED),
+        _ => format!(" of {}", named.join(", ")),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let power = bytes.checked_ilog10().map_or(0, |digits| digits as usize / 3).min(units.len() - 1);
+    let scaled = bytes as f64 / 1e3_f64.powi(power as i32);
+    let unit = units.get(power).copied().unwrap_or_default();
+    if power == 0 { format!("{bytes} {unit}") } else { format!("{scaled:.1} {unit}") }
+}
+
+/// Since when a program saw no new record.
+#[derive(Clone, Copy, Debug)]
+pub struct Pulse {
+    began: Instant,
+    seen: Option<(Height, Instant)>,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { began: Instant::now(), seen: None }
+    }
+}
+
+impl Pulse {
+    /// The ledger is at this height.
+    pub fn at(&mut self, ledger: &Ledger) {
+        if self.seen.is_none_or(|(height, _)| height != ledger.height()) {
+            self.seen = Some((ledger.height(), Instant::now()));
+        }
+    }
+
+    /// Puts in the times.
+    pub fn fill(&self, status: &mut Status) {
+        let since = self.seen.map_or(self.began, |(_, since)| since);
+        (status.up, status.quiet) = (self.began.elapsed().as_secs_f64(), since.elapsed().as_secs_f64());
+    }
+}
