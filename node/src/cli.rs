@@ -7,8 +7,10 @@ mod company;
 mod generate;
 mod options;
 mod output;
+mod plan;
 mod runtime;
 mod status;
+mod workload;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

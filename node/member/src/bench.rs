@@ -207,17 +207,42 @@ pub(super) fn manifest(workload: &Workload) -> Outcome<Manifest> {
     Ok(settings.manifest(&makers, data)?)
 }
 
-/// How long a run computes on machines like this one with all their processors, guessed from products alone in a moment, in words.
+impl Workload {
+    /// The manifest of it.
+    ///
+    /// # Errors
+    /// [`Failure`] naming a file that cannot be read, or a setting that is wrong.
+    pub fn manifest(&self) -> Outcome<Manifest> {
+        manifest(self)
+    }
+}
+
+/// Seconds of a leaf on this machine with all its processors, guessed from products alone in a moment.
 ///
 /// # Errors
-/// [`Failure`] naming the kernels that this processor lacks.
-pub fn guess(manifest: &Manifest) -> Outcome<String> {
+/// [`Failure`] where the processor lacks the kernels.
+pub fn glance(manifest: &Manifest) -> Outcome<f64> {
+    Ok(glanced(manifest)?.0)
+}
+
+/// The same, with the share of a processor that this program had meanwhile.
+fn glanced(manifest: &Manifest) -> Outcome<(f64, Option<f64>)> {
     let stint = Stint::begin();
     let product = product(KernelPath::detect(), GLANCE)?;
     let had = stint.share();
     let threads = available_parallelism().map_or(1, NonZero::get);
     let window = window_operations(&manifest.model) / (product * threads as f64 * USE);
-    let time = Estimate::of(manifest).time(window * f64::from(manifest.training.leaf_windows), 0.0);
+    Ok((window * f64::from(manifest.training.leaf_windows), had))
+}
+
+/// How long a run computes on machines like this one with all their processors, guessed from products alone in a moment, in words.
+///
+/// # Errors
+/// [`Failure`] naming the kernels that this processor lacks.
+pub fn guess(manifest: &Manifest) -> Outcome<String> {
+    let (leaf, had) = glanced(manifest)?;
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let time = Estimate::of(manifest).time(leaf, 0.0);
     let processors = counted(threads, "processor");
     Ok(match had.filter(|had| *had < BUSY) {
         None => format!("{time} with {processors}, as a guess"),
@@ -347,6 +372,16 @@ impl Benchmark {
         let (can, why) = self.verdict().map_or_else(|why| ("no", why), |why| ("yes", why));
         lines.push(("can help", format!("{can}, because {why}")));
         lines.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<10} {value}\n"))
+    }
+
+    /// What was measured.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Seconds of a leaf, and of an update; none if there was too little memory to measure.
+    pub fn seconds(&self) -> Option<(f64, f64)> {
+        self.timings.map(|timings| (timings.leaf, timings.update.unwrap_or_default()))
     }
 
     /// What the whole run comes to.

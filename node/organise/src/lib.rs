@@ -16,6 +16,7 @@ pub mod invite;
 pub mod look;
 pub mod members;
 pub mod pack;
+pub mod plan;
 mod pointer;
 pub mod prospect;
 pub mod ranking;

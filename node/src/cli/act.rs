@@ -9,9 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::Ticket;
 use muster_host::{HostOptions, HostingEnd, PAGE, host};
-use muster_member::bench::{BenchOptions, PATIENCE, Workload, bench, guess};
+use muster_member::bench::{BenchOptions, PATIENCE, bench, guess};
 use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use muster_member::{End, Listen};
 use muster_net::swarm::Settings;
@@ -23,13 +22,13 @@ use muster_organise::export::{Exported, ending_of, export};
 use muster_organise::gguf::export_gguf;
 use muster_organise::invite::InviteOptions;
 use muster_organise::look::looked_at;
-use muster_organise::members::{agreed, close_tree, invitation, members};
+use muster_organise::members::{close_tree, invitation, members};
 use muster_organise::pack::{PackOptions, PackedCorpus, pack};
 use muster_organise::prospect::{prospect, warnings};
 use muster_organise::size;
 use muster_organise::tokenise::Ending;
 use muster_replica::exit::{Exit, Failure, Outcome};
-use muster_replica::{disk, invitation as read_invitation, is_invitation, memory, process};
+use muster_replica::{disk, invitation as read_invitation, memory, process};
 use muster_store::dataset::RouterSize;
 use muster_view::export::export as export_pages;
 use muster_view::serve::serve as serve_pages;
@@ -46,8 +45,10 @@ use super::company::Company;
 use super::generate::generate_text;
 use super::options::GossipArguments;
 use super::output::{say, show};
+use super::plan::{glimpse, plan};
 use super::runtime::block_on;
 use super::status::tell;
+use super::workload::{invited, workload};
 
 pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
     match command {
@@ -59,6 +60,7 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
         MusterCommand::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         MusterCommand::Generate(arguments) => generate_text(&arguments),
         MusterCommand::Bench(arguments) => measure(arguments),
+        MusterCommand::Plan(arguments) => plan(arguments),
         MusterCommand::Doctor(arguments) => examine(arguments),
         #[cfg(feature = "rehearse")]
         MusterCommand::Rehearse(command) => {
@@ -98,11 +100,6 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
     }
 }
 
-/// The ticket, where an invitation is said in the place of a path.
-fn invited(run: &Path) -> Outcome<Option<Ticket>> {
-    run.to_str().filter(|said| is_invitation(said)).map(read_invitation).transpose()
-}
-
 fn examine(arguments: DoctorArguments) -> Outcome<Exit> {
     let DoctorArguments { run, listen, home, leaves } = arguments;
     let run = match run {
@@ -124,13 +121,7 @@ fn examine(arguments: DoctorArguments) -> Outcome<Exit> {
 
 fn measure(arguments: BenchArguments) -> Outcome<Exit> {
     let BenchArguments { run, leaves, precision } = arguments;
-    let workload = match run {
-        None => Workload::Default,
-        Some(path) => match invited(&path)? {
-            Some(ticket) => Workload::Agreed(Box::new(block_on(agreed(&ticket))??)),
-            None => Workload::At(path),
-        },
-    };
+    let workload = workload(run)?;
     let options = BenchOptions { workload, machine: leaves.machine(), precision, patience: PATIENCE };
     let benchmark = bench(&options)?;
     show(&benchmark.text())?;
@@ -303,7 +294,8 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     for warning in warnings(&created.manifest) {
         say(&format!("warning: {warning}"))?;
     }
-    say(&format!("next: muster host {}", out.display()))?;
+    say(&glimpse(&created.manifest)?)?;
+    say(&format!("next: muster plan {0} --link …, or muster host {0}", out.display()))?;
     Ok(Exit::Good)
 }
 

@@ -11,6 +11,7 @@ use muster_organise::ask::GRACE;
 use muster_organise::config::preset::Preset;
 use muster_organise::invite::parse_span;
 use muster_organise::pack::{COLUMN, Format, ROUTE_TOKENS};
+use muster_organise::plan::lines::{Lines, lines, time};
 use muster_organise::tokenise::LEARNT_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
 use muster_replica::{Bounds, parse_gibibytes};
@@ -95,6 +96,16 @@ Never run two copies of one data directory: a key that signs two results of the 
   muster bench muster1:…          # the run of an invitation, which is not used up
   muster bench --backend tch --device cuda --precision bf16     # in a program built with --features tch")]
     Bench(BenchArguments),
+    /// Plan a run: seconds and bytes of a step by the way in which members share the work, and which to choose.
+    #[command(after_help = "\
+It measures this machine for ten seconds, as `muster bench` does, unless --leaf says how long a leaf takes.
+  muster plan                                        # the default settings, as many members as a run begins with, 100 Mbit/s
+  muster plan run.toml --link 8x20/100               # eight members with 20 Mbit/s up and 100 down
+  muster plan myrun/ --link 4x1000 --link 2x4/40 --leaf 0.8 --update 0.1
+`computing` is what an average member computes, `slowest` is the wait for one that computes for longer, `exchange` the wait for bytes
+and records. The last lines say what to choose, and at which rates that changes. Audits, members that come and go, and what a way
+does to the loss are left out: many local steps learn less from each token.")]
+    Plan(PlanArguments),
     /// Examine this machine: arithmetic, threads, memory, disk, clock, ports, the way to a steward.
     #[command(after_help = "\
 Each line says what was found and, where something needs care, what to do next: exit code 1. It joins nothing.
@@ -463,6 +474,30 @@ pub(super) struct BenchArguments {
     /// is exact].
     #[arg(long, value_name = "NAME")]
     pub(super) precision: Option<Precision>,
+}
+
+#[derive(Args)]
+pub(super) struct PlanArguments {
+    /// An invitation, a run's folder, a member's data directory, or settings [default: the default settings].
+    pub(super) run: Option<PathBuf>,
+    /// Seconds that a member takes for a leaf [default: measured here].
+    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    pub(super) leaf: Option<f64>,
+    /// Seconds of an update [default: measured here; 0 with --leaf].
+    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    pub(super) update: Option<f64>,
+    /// Lines of members in Mbit/s, up and down. May be given several times [default: 100, of as many members as the run begins
+    /// with].
+    #[arg(long, value_name = "[Nx]UP[/DOWN]", value_parser = lines)]
+    pub(super) link: Vec<Lines>,
+    /// The line of one server, where it combines everything [default: 1000].
+    #[arg(long, value_name = "UP[/DOWN]", value_parser = lines)]
+    pub(super) steward: Option<Lines>,
+    /// Seconds from one member to another, one way [default: 0.03].
+    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    pub(super) latency: Option<f64>,
+    #[command(flatten)]
+    pub(super) leaves: LeafArguments,
 }
 
 #[derive(Args)]
