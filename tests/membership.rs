@@ -437,6 +437,29 @@ fn chan_24_a_node_that_cannot_be_dialled_takes_part_without_an_address() {
     assert!(mute.log().contains("this member only dials out"), "{}", mute.log());
 }
 
+/// Behind home routers: each member only dials out, and the steward stands in for those that combine parts.
+#[test]
+fn round_39_a_run_trains_where_nobody_can_be_dialled() {
+    let settings = Settings { rounds: 6, nodes: 3, verifiers: 1, audit: (1.0, 1), ..Settings::default() };
+    let run = Run::new(programs!(), &settings);
+    let mut steward = run.host();
+    let line = run.invite("node", 3);
+    let mut watcher = run.watch("watcher", &run.invite("verifier", 1));
+    let mut nodes = ["first", "second", "third"].map(|name| run.join_undialled(name, &line));
+    for node in &mut nodes {
+        assert_eq!(node.wait(), 0, "{}", node.log());
+    }
+    assert_eq!((watcher.wait(), steward.wait()), (0, 0), "{}", steward.log());
+    assert!(run.events("barren").is_empty(), "{}", steward.log());
+    for name in ["first", "second", "third"] {
+        assert!(run.result(name)["leaves_counted"].as_u64() > Some(0), "{name}: {}", run.result(name));
+    }
+    assert!(run.events("verdict").len() >= 6, "{}", steward.log());
+    assert!(run.events("ban").is_empty() && run.events("moved").iter().all(|event| event["how"] != "away"));
+    let (code, output) = run.verifier(&["replay", &run.at("run")]);
+    assert_eq!(code, 0, "{output}");
+}
+
 /// Nobody can be dialled any more where it says. No round is counted, and after some of them the rest is spared.
 #[test]
 fn a_run_in_which_nobody_counts_says_why_and_pauses() {

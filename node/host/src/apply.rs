@@ -9,6 +9,7 @@ use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
 use muster_core::state::{ShardStep, StateRoots, Update};
+use muster_keeper::intake::Intake;
 use muster_replica::exit::{Failure, Outcome};
 use muster_replica::{PeerError, Results, WantedValues, patience};
 use muster_store::error::StoreError;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::court::Court;
+use super::stand_in::StandIn;
 
 /// Tries to fetch values whose holders refuse, and the pause between two.
 const TRIES: u32 = 3;
@@ -33,6 +35,7 @@ pub(super) struct Applying {
     wanted: Vec<WantedValues>,
     court: Arc<Court>,
     results: Results,
+    stand_in: Option<StandIn>,
     /// The aggregate of the shard that was looked at last: a model without rows has only one, which is looked at three times.
     last: Mutex<Option<Arc<Update>>>,
 }
@@ -44,6 +47,7 @@ impl Applying {
         sealed: &[Option<Signed<PartResult>>],
         court: Arc<Court>,
         results: Results,
+        intake: &Arc<Intake>,
     ) -> Option<Self> {
         let view = ledger.current()?;
         let wanted = sealed.iter().flatten().filter_map(|signed| {
@@ -54,7 +58,8 @@ impl Applying {
         let shards = view.open_shards(ledger.layout());
         let (round, steps, wanted) = (view.round(), view.shard_steps(), wanted.collect());
         let behind = view.is_behind();
-        Some(Self { round, shards, steps, behind, wanted, court, results, last: Mutex::default() })
+        let stand_in = StandIn::of(ledger, intake);
+        Some(Self { round, shards, steps, behind, wanted, court, results, stand_in, last: Mutex::default() })
     }
 
     /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
@@ -121,9 +126,10 @@ impl Applying {
     async fn fetch(&self) -> Vec<Part> {
         let mut tasks = JoinSet::new();
         for wanted in self.wanted.iter().cloned() {
-            let (court, results) = (self.court.clone(), self.results.clone());
+            let (court, results, stand_in) =
+                (self.court.clone(), self.results.clone(), self.stand_in.clone());
             tasks.spawn(async move {
-                let are_here = obtain(&court, &results, &wanted).await;
+                let are_here = obtain(&court, &results, &wanted, stand_in.as_ref()).await;
                 (!are_here).then_some(wanted.result.part)
             });
         }
@@ -151,8 +157,18 @@ pub(super) fn wanted_values(ledger: &Ledger, result: PartResult, author: MemberI
 }
 
 /// Fetches the values of a result; whether they came. An aggregator has as long to show the values of a part as it had to
-/// sign their digest, and at least as long as the bytes take on a slow line (ROUND-7).
-pub(super) async fn obtain(court: &Court, results: &Results, wanted: &WantedValues) -> bool {
+/// sign their digest, and at least as long as the bytes take on a slow line (ROUND-7). Where nobody can be dialled, the steward
+/// reduces the part itself (ROUND-39).
+pub(super) async fn obtain(
+    court: &Court,
+    results: &Results,
+    wanted: &WantedValues,
+    stand_in: Option<&StandIn>,
+) -> bool {
+    if let Some(stand_in) = stand_in {
+        let WantedValues { result, blocks, .. } = wanted;
+        return results.has(result.round, blocks, &result.digest) || stand_in.reduce(result, results).await;
+    }
     let least = Duration::from_millis(court.manifest.timers.result.into());
     let limit = least.max(patience(&court.layout, &wanted.blocks));
     let PartResult { round, part, .. } = wanted.result;
@@ -201,8 +217,9 @@ mod tests {
             let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
             let (shards, steps) = (vec![ShardId::TRUNK], vec![ShardStep { shard: ShardId::TRUNK, round }]);
             let last = Mutex::default();
+            let (own, stand_in) = (court.clone(), None);
             let applying =
-                Applying { round, shards, steps, behind: false, wanted, court: court.clone(), results, last };
+                Applying { round, shards, steps, behind: false, wanted, court: own, results, stand_in, last };
             let applied = applying.run().await.unwrap();
             assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
             let after = court.replica.lock().unwrap().state().clone();

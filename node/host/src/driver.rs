@@ -47,6 +47,7 @@ use super::questions::Questions;
 use super::recover::write_down;
 use super::report::Reporter;
 use super::retro::ConvictRound;
+use super::stand_in::StandIn;
 use super::status::{Watched, status};
 
 /// Messages that wait for the driver at most; more of them wait at their senders.
@@ -403,7 +404,13 @@ impl StewardDriver {
 
     /// Fetches a round's results and applies them, in a task.
     fn apply(&self, sealed: &[Option<Signed<PartResult>>]) {
-        let task = Applying::of(self.machine.ledger(), sealed, self.court.clone(), self.results.clone());
+        let task = Applying::of(
+            self.machine.ledger(),
+            sealed,
+            self.court.clone(),
+            self.results.clone(),
+            &self.intake,
+        );
         let Some(task) = task else { return };
         let (court, sender) = (self.court.clone(), self.sender.clone());
         self.tasks.spawn(async move {
@@ -424,10 +431,11 @@ impl StewardDriver {
     fn prefetch(&self, result: PartResult, author: MemberId) {
         let ledger = self.machine.ledger();
         let wanted = wanted_values(ledger, result.clone(), author);
+        let stand_in = StandIn::of(ledger, &self.intake);
         let (results, court, sender) = (self.results.clone(), self.court.clone(), self.sender.clone());
         self.tasks.spawn(async move {
             let are_here = match wanted {
-                Some(wanted) => obtain(&court, &results, &wanted).await,
+                Some(wanted) => obtain(&court, &results, &wanted, stand_in.as_ref()).await,
                 None => false,
             };
             let _ = sender.send(Inbound::Input(StewardInput::Obtained(Box::new(result), are_here))).await;

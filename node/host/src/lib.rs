@@ -29,6 +29,7 @@ mod sample;
 mod second;
 mod server;
 mod show;
+mod stand_in;
 mod status;
 mod swarm;
 #[cfg(test)]

@@ -493,7 +493,8 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
     }
     if parts == 0 {
         return format!(
-            "{} committed, and there was nobody that could be dialled to combine their parts",
+            "{} committed, there was nobody that could be dialled to combine their parts, and for this steward alone they are too \
+             large (ROUND-39)",
             counted(all, "member")
         );
     }

@@ -26,6 +26,9 @@ pub const SEATS: usize = 256;
 pub const MEMBERS: usize = 4096;
 /// Parts of one round.
 pub const PARTS: usize = 512;
+/// Bytes of a round's contributions, four for each coefficient, up to which the steward stands in where no member can be dialled
+/// (ROUND-39).
+pub const STOOD_IN_BYTES: u64 = 4 << 30;
 /// Receipts in one delivery: from two aggregators for each part.
 pub const RECEIPTS: usize = 2 * PARTS;
 /// Tensors of a model.

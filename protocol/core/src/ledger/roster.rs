@@ -19,6 +19,7 @@ use crate::ids::{Digest, MemberId, Round};
 use crate::messages::enrol::Role;
 pub(super) use admission::Entrant;
 use presence::Debt;
+pub(super) use seats::Aggregators;
 
 /// All members ever admitted.
 #[derive(Clone)]

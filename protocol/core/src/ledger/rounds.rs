@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::chain::ChainTip;
-use super::roster::Roster;
+use super::roster::{Aggregators, Roster};
 use super::terms::Terms;
 use super::view::{Opening, RoundView};
 use crate::assign::{self, Seating};
@@ -117,7 +117,7 @@ impl Rounds {
         let seed = assign::round_seed(self.terms.run(), round, &base.root());
         // ASSIGN-1: the root of the newest state is in it, so that nobody knows who will reduce what before the seats are settled.
         let parts_seed = assign::round_seed(self.terms.run(), round, &chain.state().root());
-        let aggregators = roster.aggregators(seats);
+        let Aggregators { slots: aggregators, stood_in } = roster.aggregators(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
         let route = Route::of(chain.rows(), Row(0), open);
@@ -145,6 +145,7 @@ impl Rounds {
             parts_seed,
             seats: seats.to_vec(),
             aggregators,
+            stood_in,
             parts,
             seconds,
         })

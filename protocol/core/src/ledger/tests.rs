@@ -3,7 +3,7 @@ mod enrolment;
 use super::fixture::chain::{
     Chain, coins, identity, manifest, node, organiser, roots, slots, steward, verifier,
 };
-use super::fixture::invitation;
+use super::fixture::{Newcomer, invitation};
 use super::*;
 use crate::assign::round_seed;
 use crate::codec::{List, Text};
@@ -304,6 +304,37 @@ fn round_15_the_steward_keeps_what_an_aggregator_sends_itself() {
         assert!(view.is_kept(Part(0), &sender, &[keeper]));
         assert!(view.is_kept(Part(0), &sender, &[steward().id()]), "ROUND-24");
         assert!(!view.is_kept(Part(0), &sender, &[sender]), "its own receipt");
+    }
+}
+
+/// A run whose nodes have addresses or none, in its first round.
+fn undialled(has_address: [bool; 4]) -> Chain {
+    let mut chain = Chain::open(manifest(4));
+    chain.admit_verifier(0);
+    for (number, address) in (0..).zip(has_address) {
+        let node = node(number);
+        let newcomer = Newcomer { address: address.then_some("host:1"), ..Newcomer::node(&node) };
+        let enrol = newcomer.enrol(chain.ledger.run(), &organiser());
+        chain.seal(Body::Admit(enrol));
+    }
+    chain.seal(Body::Begin(List::new(chain.ledger.derived_seats()).unwrap()));
+    chain
+}
+
+#[test]
+fn round_39_where_nobody_can_be_dialled_the_steward_stands_in() {
+    let view = |address: [bool; 4]| undialled(address).ledger.current().unwrap().clone();
+    // One that can be dialled has all parts to itself, and everybody brings it theirs.
+    let one = view([false, true, false, false]);
+    assert!(!one.is_stood_in() && one.aggregators() == [one.slot_of(&node(1).id()).unwrap()]);
+    assert_eq!(one.keepers(Part(0), &node(0).id()), Some((vec![node(1).id()], 0)));
+    let none = view([false; 4]);
+    assert!(none.is_stood_in());
+    assert_eq!((none.aggregators().len(), none.parts().len()), (4, 4), "all of them reduce");
+    for sender in (0..4).map(|number| node(number).id()) {
+        assert_eq!(none.keepers(Part(2), &sender), Some((vec![steward().id()], 0)));
+        assert!(none.takes_in(Part(2), &sender, &steward().id()));
+        assert!(!none.is_kept(Part(2), &sender, &[node(3).id()]), "nobody could ask it");
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) struct Opening {
     pub(super) parts_seed: Digest,
     pub(super) seats: Vec<Seat>,
     pub(super) aggregators: Vec<Slot>,
+    /// ROUND-39: whether none of them can be dialled.
+    pub(super) stood_in: bool,
     pub(super) parts: Vec<PartPlan>,
     /// The other aggregators of the parts, in runs that have two.
     pub(super) seconds: Vec<Option<Slot>>,

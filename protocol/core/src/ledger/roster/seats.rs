@@ -69,15 +69,34 @@ impl Roster {
         nodes.iter().enumerate().map(seat).collect()
     }
 
-    /// Slots whose members can be dialled and have weight, in order.
-    pub(in crate::ledger) fn aggregators(&self, seats: &[Seat]) -> Vec<Slot> {
-        // Senders must be able to dial it; and without weight a key costs nothing, so that it could let rounds
-        // wait for free.
-        let able = |member: &Member| !member.addresses.is_empty() && self.weighs(member);
-        let able = |seat: &Seat| self.member(&seat.member).is_some_and(able);
-        let slots = seats.iter().enumerate().filter(|(_, seat)| able(seat));
-        slots.map(|(slot, _)| Slot(slot as u16)).collect()
+    /// Who reduces the parts of a round with these seats.
+    pub(in crate::ledger) fn aggregators(&self, seats: &[Seat]) -> Aggregators {
+        // Without weight a key costs nothing, so that it could let rounds wait for free.
+        let slots = |able: &dyn Fn(&Member) -> bool| -> Vec<Slot> {
+            let able = |seat: &Seat| {
+                self.member(&seat.member).is_some_and(|member| self.weighs(member) && able(member))
+            };
+            let slots = seats.iter().enumerate().filter(|(_, seat)| able(seat));
+            slots.map(|(slot, _)| Slot(slot as u16)).collect()
+        };
+        // Senders must be able to dial it.
+        let dialled = slots(&|member| !member.addresses.is_empty());
+        let coefficients = self.terms.layout().coefficients() as u64;
+        let bytes = (seats.len() as u64).saturating_mul(coefficients).saturating_mul(4);
+        // ROUND-39: or they meet at the steward, up to a bound.
+        match dialled.is_empty() && bytes <= limits::STOOD_IN_BYTES {
+            true => Aggregators { slots: slots(&|_| true), stood_in: true },
+            false => Aggregators { slots: dialled, stood_in: false },
+        }
     }
+}
+
+/// Who reduces the parts of a round.
+pub(in crate::ledger) struct Aggregators {
+    /// Their slots, ascending.
+    pub(in crate::ledger) slots: Vec<Slot>,
+    /// ROUND-39: whether nobody can be dialled, so that the steward takes in what they would.
+    pub(in crate::ledger) stood_in: bool,
 }
 
 /// So many of these members, each round others where they are more.

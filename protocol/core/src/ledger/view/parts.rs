@@ -16,6 +16,12 @@ impl RoundView {
         &self.opening.aggregators
     }
 
+    /// ROUND-39: whether no aggregator could be dialled when the round opened, so that the steward takes in all parts and has all
+    /// values.
+    pub fn is_stood_in(&self) -> bool {
+        self.opening.stood_in
+    }
+
     /// Its parts.
     pub fn parts(&self) -> &[PartPlan] {
         &self.opening.parts
@@ -121,9 +127,14 @@ impl RoundView {
     }
 
     /// ROUND-15: to whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of
-    /// one that is the sender itself, so that nothing which counts is in its author's hands alone.
+    /// one that is the sender itself, so that nothing which counts is in its author's hands alone. Where nobody can be dialled, the
+    /// steward (ROUND-39).
     pub fn keepers(&self, part: Part, sender: &MemberId) -> Option<(Vec<MemberId>, u8)> {
         let attempt = self.attempt(part)?;
+        if self.opening.stood_in {
+            // ROUND-39: once, also in place of two.
+            return Some((vec![self.opening.steward], attempt));
+        }
         let keeper = |member| if member == *sender { self.opening.steward } else { member };
         Some((self.reducers(part, attempt).map(keeper).collect(), attempt))
     }

@@ -1,0 +1,259 @@
+"""What tests/nat.sh runs: hosts, routers, and a run between them."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SCENARIOS = ["public", "mixed", "port", "symmetric", "deep", "home", "firewall"]
+LEAST = 0.95
+PATIENCE = 240
+
+
+def usage(why):
+    print(f"nat: {why}; see the head of tests/nat.sh", file=sys.stderr)
+    sys.exit(2)
+
+
+def ip(*words):
+    subprocess.run(["ip", *" ".join(words).split()], check=True)
+
+
+class World:
+    """An internet of 203.0.113.0/24 and 2001:db8::/64 that drops private addresses, hosts on it, routers and homes."""
+
+    def __init__(self, name):
+        self.name, self.spaces, self.wires, self.running = f"nat-{os.getpid()}-{name}", [], 0, []
+        self.core = self.space("core")
+        ip(f"-n {self.core} link add hub type bridge")
+        ip(f"-n {self.core} link set hub up")
+
+    def space(self, name):
+        space = f"{self.name}-{name}"
+        ip(f"netns add {space}")
+        self.spaces.append(space)
+        ip(f"-n {space} link set lo up")
+        return space
+
+    def wire(self, space, device, other, bridge):
+        self.wires += 1
+        port = f"port{self.wires}"
+        ip(f"-n {space} link add {device} type veth peer name {port} netns {other}")
+        ip(f"-n {other} link set {port} master {bridge}")
+        ip(f"-n {other} link set {port} up")
+        ip(f"-n {space} link set {device} up")
+
+    def public(self, name, number, family=4):
+        space = self.space(name)
+        self.wire(space, "wire", self.core, "hub")
+        if family == 4:
+            ip(f"-n {space} address add 203.0.113.{number}/24 dev wire")
+        else:
+            ip(f"-n {space} address add 2001:db8::{number:x}/64 dev wire nodad")
+        return space
+
+    def filter(self, space, rules):
+        subprocess.run(["ip", "netns", "exec", space, "nft", "-f", "-"], input=rules, text=True, check=True)
+
+    def firewall(self, space):
+        self.filter(space, """table inet fence {
+            chain inwards {
+                type filter hook input priority 0; policy drop;
+                iifname "lo" accept
+                ct state established,related accept
+                meta l4proto icmpv6 accept
+            }
+        }""")
+
+    def router(self, name, number, inner, kind="masquerade", behind=None):
+        """A router at the internet, or behind another one, and the network 192.168.INNER.0/24 in its home."""
+        if behind is None:
+            space = self.public(name, number)
+        else:
+            space = self.home(name, behind, number)
+        ip(f"-n {space} link add lan type bridge")
+        ip(f"-n {space} link set lan up")
+        ip(f"-n {space} address add 192.168.{inner}.1/24 dev lan")
+        subprocess.run(["ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
+        self.filter(space, f"""table ip nat {{
+            chain out {{
+                type nat hook postrouting priority 100;
+                oifname "wire" {kind}
+            }}
+        }}
+        table inet fence {{
+            chain inwards {{
+                type filter hook input priority 0; policy accept;
+                iifname "wire" ct state established,related accept
+                iifname "wire" drop
+            }}
+            chain through {{
+                type filter hook forward priority 0; policy drop;
+                ct state established,related accept
+                iifname "lan" accept
+            }}
+        }}""")
+        return space, inner
+
+    def home(self, name, router, number=5):
+        router, inner = router
+        space = self.space(name)
+        self.wire(space, "wire", router, "lan")
+        ip(f"-n {space} address add 192.168.{inner}.{number}/24 dev wire")
+        ip(f"-n {space} route add default via 192.168.{inner}.1")
+        return space
+
+    def start(self, space, log, words):
+        with open(log, "a") as out:
+            process = subprocess.Popen(["ip", "netns", "exec", space, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        self.running.append(process)
+        return process
+
+    def close(self):
+        for process in self.running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+        for space in reversed(self.spaces):
+            subprocess.run(["ip", "netns", "delete", space], check=False)
+
+
+def hosts(world, scenario):
+    """The namespaces of two nodes and of the verifier."""
+    def behind(number, kind="masquerade", inner=None):
+        return world.router(f"router{number}", 20 + number, inner or 10 + number, kind)
+
+    def deep(number):
+        outer = behind(number, inner=100 + number)
+        return world.router(f"inner{number}", 9, 10 + number, behind=outer)
+
+    if scenario == "firewall":
+        all_hosts = [world.public(f"host{number}", 30 + number, 6) for number in (1, 2, 3)]
+        for space in all_hosts:
+            world.firewall(space)
+        return all_hosts
+    verifier = world.home("verifier", behind(3))
+    public = lambda number: world.public(f"host{number}", 30 + number)
+    if scenario == "public":
+        return [public(1), public(2), verifier]
+    if scenario == "mixed":
+        return [public(1), world.home("host2", behind(2)), verifier]
+    if scenario == "home":
+        router = behind(1, inner=1)
+        return [world.home("host1", router, 5), world.home("host2", router, 6), verifier]
+    if scenario == "deep":
+        return [world.home("host1", deep(1)), world.home("host2", deep(2)), verifier]
+    kind = "masquerade fully-random" if scenario == "symmetric" else "masquerade"
+    return [world.home("host1", behind(1, kind)), world.home("host2", behind(2, kind)), verifier]
+
+
+def run(scenario, rounds, programs, folder):
+    """Plays a scenario; gives the share of rounds in which the worse node counted, a round's median seconds, and complaints."""
+    muster, verifier = f"{programs}/muster", f"{programs}/muster-verifier"
+    settings = (f"name = \"{scenario}\"\n[model]\nwidth = 32\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 64\n"
+                "sequence = 64\n"
+                f"[training]\nrounds = {rounds}\nleaves = 8\n[audit]\nshare = 0.5\n"
+                "[admission]\nstart_nodes = 2\nstart_verifiers = 1\n[timers]\ncommit = 20.0\npart = 20.0\nresult = 20.0\n")
+    at = lambda name: os.path.join(folder, name)
+    with open(at("run.toml"), "w") as file:
+        file.write(settings)
+    with open(at("text.txt"), "w") as file:
+        file.write(" ".join(str(number * number) for number in range(40_000)))
+    say = lambda *words: subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip().splitlines()[-1]
+    say(muster, "data", "pack", "--text", at("text.txt"), "--out", at("corpus"))
+    say(muster, "run", "new", "--config", at("run.toml"), "--data", at("corpus"), "--out", at("run"))
+    world = World(scenario[:4])
+    try:
+        family = 6 if scenario == "firewall" else 4
+        steward = world.public("steward", 10, family)
+        *nodes, watcher = hosts(world, scenario)
+        listen = "[2001:db8::a]:7777" if family == 6 else "203.0.113.10:7777"
+        world.start(steward, at("steward.log"), [muster, "host", at("run"), "--listen", listen, "--exit-when-done"])
+        deadline = time.time() + PATIENCE
+        while not os.path.exists(at("run/address")) and time.time() < deadline:
+            time.sleep(0.1)
+        line = say(muster, "invite", at("run"), "--role", "node", "--uses", "2")
+        audit = say(muster, "invite", at("run"), "--role", "verifier")
+        enrol = [verifier, "enroll", audit, "--data-dir", at("verifier")]
+        enrolled = world.start(watcher, at("verifier.log"), enrol).wait(timeout=PATIENCE)
+        if enrolled != 0:
+            return 0.0, 0.0, ["the verifier cannot enrol"]
+        world.start(watcher, at("verifier.log"), [verifier, "watch", at("verifier")])
+        joined = [
+            world.start(node, at(f"node{number}.log"), [muster, "join", line, "--data-dir", at(f"node{number}")])
+            for number, node in enumerate(nodes, 1)
+        ]
+        while any(node.poll() is None for node in joined) and time.time() < deadline:
+            time.sleep(0.2)
+        return judge(folder, rounds, [node.poll() for node in joined])
+    finally:
+        world.close()
+
+
+def judge(folder, rounds, codes):
+    """From what the nodes say of each round, and the steward of its members."""
+    complaints, shares = [], []
+    for number, code in enumerate(codes, 1):
+        with open(os.path.join(folder, f"node{number}.log")) as file:
+            counted = [int(leaves) for leaves in re.findall(r"(\d+) of your leaves counted, ", file.read())]
+        shares.append(sum(leaves > 0 for leaves in counted) / rounds)
+        if code != 0:
+            complaints.append(f"node {number} ended with {code}")
+    seconds = []
+    with open(os.path.join(folder, "run/log.jsonl")) as file:
+        for event in map(json.loads, file):
+            if event["event"] == "round":
+                seconds.append(event["seconds"])
+            if event["event"] in ("moved", "ban", "idle") and event.get("how") != "left":
+                complaints.append(f"{event['event']} {event.get('how', '')}".strip())
+    median = sorted(seconds)[len(seconds) // 2] if seconds else 0.0
+    return min(shares), median, complaints
+
+
+def main():
+    words, chosen, rounds, programs = sys.argv[1:], [], 20, "target/release"
+    while words:
+        word = words.pop(0)
+        if word in ("--rounds", "--programs") and not words:
+            usage(f"{word} wants a value")
+        elif word == "--rounds":
+            value = words.pop(0)
+            rounds = int(value) if value.isdigit() and int(value) > 0 else usage("--rounds must be a number above 0")
+        elif word == "--programs":
+            programs = words.pop(0)
+        elif word in SCENARIOS:
+            chosen.append(word)
+        else:
+            usage(f"unknown argument {word}")
+    for program in ("muster", "muster-verifier"):
+        if not os.access(f"{programs}/{program}", os.X_OK):
+            usage(f"{programs}/{program} is missing: build it, or name its folder with --programs")
+    chosen = chosen or SCENARIOS
+    if "public" not in chosen:
+        chosen.insert(0, "public")
+    usual, bad = None, False
+    print(f"{'':<10} {'counted':>8} {'s a round':>10}")
+    for scenario in chosen:
+        folder = tempfile.mkdtemp(prefix="nat-")
+        share, median, complaints = run(scenario, rounds, os.path.abspath(programs), folder)
+        usual = median if usual is None else usual
+        if share < LEAST:
+            complaints.append(f"counted in fewer than {100 * LEAST:.0f} % of the rounds")
+        if median > 1.5 * usual + 1:
+            complaints.append(f"a round takes more than 1.5 times {usual:.2f} s")
+        print(f"{scenario:<10} {100 * share:>7.0f}% {median:>10.2f}  {'; '.join(complaints)}", flush=True)
+        if complaints:
+            bad = True
+            print(f"           its logs: {folder}")
+        else:
+            shutil.rmtree(folder)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
