@@ -35,7 +35,7 @@ impl Topology {
             }
             Self::Alternating { cluster } => {
                 let (own, place, clusters) = (member / cluster, member % cluster, members / cluster);
-                if turn % 2 == 0 {
+                if turn.is_multiple_of(2) {
                     return if cluster > 1 {
                         vec![own * cluster + (place + 1) % cluster]
                     } else {
