@@ -57,7 +57,7 @@ impl Spares {
         }
     }
 
-    /// Between contributions: vectors beyond [`Self::IDLE`] go. What takes their place until the next leaf is as large.
+    /// Between contributions: vectors beyond `IDLE` go. What takes their place until the next leaf is as large.
     pub fn rest(&self) {
         let mut spares = lock(&self.0);
         let mut room = Self::IDLE;

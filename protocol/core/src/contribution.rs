@@ -24,8 +24,8 @@ impl Commitment {
         Self::of((0..layout.chunks().len()).map(|index| chunk_hash(layout, q, index)))
     }
 
-    /// Of the [`chunk_hash`] of every chunk, in order: for callers that compute them in parallel.
-    pub fn of(hashes: impl IntoIterator<Item = Digest>) -> Self {
+    /// Of the hash of every chunk, in order.
+    fn of(hashes: impl IntoIterator<Item = Digest>) -> Self {
         Self(Tree::new(hashes))
     }
 
