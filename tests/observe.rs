@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use e2e::processes::{Run, copy_folder};
+use e2e::processes::{Run, copy_folder, evidence_in};
 use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::aggregate::ResultGrid;
@@ -216,8 +216,7 @@ fn wrong_root(records: &mut Vec<Record>) {
 
 /// The evidence in a directory that has one piece.
 fn the_proof(directory: &Path) -> PathBuf {
-    let entries = fs::read_dir(directory.join("evidence")).expect("a folder");
-    let files: Vec<PathBuf> = entries.map(|entry| entry.expect("a file").path()).collect();
+    let files = evidence_in(directory);
     assert_eq!(files.len(), 1, "{files:?}");
     files[0].clone()
 }

@@ -3,6 +3,7 @@
 mod maker;
 
 use e2e::kept::Kept;
+use e2e::processes::evidence_in;
 use e2e::programs;
 use muster_core::codec::{Bytes, List, encode};
 use muster_core::ids::{Digest, MemberId, Part, Round, ShardId};
@@ -314,8 +315,7 @@ fn a_stranger_s_files_keep_nobody_waiting_and_take_no_memory() {
     let folder = place.path().join("run");
     convicted(&folder);
     let auditor = Auditor(place.path().join("auditor"));
-    let evidence = fs::read_dir(folder.join("evidence")).expect("a folder").next().expect("evidence");
-    let evidence = evidence.expect("an entry").path();
+    let evidence = evidence_in(&folder)[0].clone();
     let whole = fs::read(&evidence).expect("evidence");
     each_trap(&evidence, |trap| {
         for arguments in [["check", &evidence.to_string_lossy()], ["replay", &folder.to_string_lossy()]] {

@@ -432,9 +432,7 @@ impl Run {
 
     /// Checks each bundle of a folder where nothing else is, and gives how many there are: all are of who is guilty.
     pub fn check_bundles(&self, folder: &str) -> usize {
-        let entries = fs::read_dir(self.path(folder).join("evidence")).expect("evidence");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
-        let bundles = paths.filter(|path| path.extension().is_some_and(|ending| ending == "bundle"));
+        let bundles = kept(&self.path(folder), "bundle").into_iter();
         let alone = tempfile::tempdir().expect("a folder");
         bundles
             .map(|path| {
@@ -550,4 +548,19 @@ impl Drop for Cramped {
             let _ = Command::new("umount").arg("--lazy").arg(&self.path).output();
         }
     }
+}
+
+/// Pieces of evidence that a directory keeps, in order. Bundles of them lie beside.
+pub fn evidence_in(directory: &Path) -> Vec<PathBuf> {
+    kept(directory, "evidence")
+}
+
+/// Files of its evidence with this ending.
+fn kept(directory: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory.join("evidence")).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+    found.sort();
+    found
 }

@@ -167,7 +167,9 @@ impl StewardDriver {
                 () = self.asks.come() => None,
                 () = self.presence.changed() => None,
                 Some(inquiry) = self.watched.next() => {
-                    inquiry.answer(status(&self));
+                    let (own, peers) = (self.identity.id(), &self.court.peers);
+                    let pulse = &self.watched.pulse;
+                    inquiry.answer(status(&self.machine, &own, peers, &self.connected, pulse));
                     None
                 }
                 () = tokio::time::sleep(pause) => None,

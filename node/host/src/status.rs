@@ -1,14 +1,16 @@
 //! What the steward does now, for people and for monitoring systems.
 
-use muster_replica::contact;
+use std::collections::BTreeSet;
+
+use muster_core::ids::MemberId;
 use muster_replica::exit::{Failure, Outcome};
-use muster_roles::steward::{Awaited, Owed};
+use muster_replica::{Peers, contact};
+use muster_roles::steward::{Awaited, Owed, Steward};
 use muster_view::status::desk::Inquiry;
 use muster_view::status::window::Window;
 use muster_view::status::{Pulse, Status, Traffic, Wait, Way};
 use tokio::sync::mpsc;
 
-use super::driver::StewardDriver;
 use super::options::HostOptions;
 
 /// Begins to show it.
@@ -33,22 +35,27 @@ impl Watched {
     }
 }
 
-/// What this steward does.
-pub(super) fn status(driver: &StewardDriver) -> Status {
-    let (machine, peers) = (&driver.machine, &driver.court.peers);
+/// What this steward does, whose members dial in or are dialled.
+pub(super) fn status(
+    machine: &Steward,
+    own: &MemberId,
+    peers: &Peers,
+    connected: &BTreeSet<MemberId>,
+    pulse: &Pulse,
+) -> Status {
     let ledger = machine.ledger();
-    let mut status = Status::of(ledger, "steward", &driver.identity.id(), |member| {
+    let mut status = Status::of(ledger, "steward", own, |member| {
         let found = contact(ledger, &member.id);
         let dialled = found.as_ref().map(|found| {
             Way::of(!found.addresses.is_empty(), peers.is_connected(found), peers.may_dial(found))
         });
         match dialled.unwrap_or_default() {
             Way::Dialled => Way::Dialled,
-            _ if driver.connected.contains(&member.id) => Way::DialsIn,
+            _ if connected.contains(&member.id) => Way::DialsIn,
             other => other,
         }
     });
-    driver.watched.pulse.fill(&mut status);
+    pulse.fill(&mut status);
     let (sent, received) = peers.traffic();
     status.traffic = Traffic { sent, received };
     status.waits.extend(machine.awaits().map(waits_before_freeze));

@@ -8,7 +8,7 @@ use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 use muster_replica::bundle::Bundle;
 
-use super::{FolderWitness, Searching, sealed_round};
+use super::folder::{FolderWitness, Searching, sealed_round};
 
 /// A bundle, and a folder where somebody has named one. What the bundle lacks is looked for in the folder.
 pub(super) struct BundleWitness {

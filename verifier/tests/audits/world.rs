@@ -10,7 +10,7 @@ use muster_core::audit::{Judgement, judge};
 use muster_core::codec::Real;
 use muster_core::coins::{CoinTerms, CoinTree};
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Digest, Leaf, MemberId, Round, RunId, Slot};
+use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, RunId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Event, Ledger};
 use muster_core::manifest::fixture::tiny;
@@ -18,8 +18,8 @@ use muster_core::manifest::{Admission, Audit, Manifest, Timers, Tokeniser, Token
 use muster_core::messages::audit::{Finding, FindingKind, Jury};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::evidence::Evidence;
-use muster_core::messages::record::{Ban, Body, Freeze, Outcome};
-use muster_core::messages::round::{Commit, Echo};
+use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome};
+use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
 use muster_core::state::{Arithmetic, LeafJob, ShardRoots, StateRoots};
@@ -198,9 +198,19 @@ impl World {
             commits: muster_core::codec::List::new(commits).unwrap(),
         };
         self.seal(Body::Freeze(freeze));
+        self.seal(self.inputs(&self.ledger, &[Slot(0), Slot(1)]));
         let echoes = self.nodes.len();
         let credits = muster_core::codec::List::new(self.docket.credits()).unwrap();
         self.seal(Body::Outcome(Outcome { credits, ..self.outcome(&self.ledger, echoes) }));
+    }
+
+    /// ROUND-39: nobody can be dialled, and the steward has what these slots contributed, of all parts.
+    pub(super) fn inputs(&self, ledger: &Ledger, slots: &[Slot]) -> Body {
+        let view = ledger.current().unwrap();
+        let mut counted = Bitmap::default();
+        slots.iter().for_each(|slot| counted.insert(*slot));
+        let parts = muster_core::codec::List::new(vec![counted; view.parts().len()]).unwrap();
+        Body::Inputs(Inputs { round: view.round(), attempt: 0, parts })
     }
 
     /// The end of the round that a ledger is in, echoed by so many nodes.
@@ -208,9 +218,23 @@ impl World {
         let view = ledger.current().unwrap();
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
         let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
+        // Of each part, by its first aggregator; nobody looks at the values.
+        let result = |part: usize| {
+            let part = Part(part as u16);
+            let (round, freeze, inputs) = (view.round(), echo.freeze, view.inputs()[part.index()]);
+            if inputs.is_empty() {
+                return None;
+            }
+            let attempt = view.attempt(part).unwrap();
+            let result = PartResult { round, part, attempt, freeze, inputs, digest: Digest([9; 32]) };
+            let author = view.aggregating(part).next().unwrap();
+            let node = self.nodes.iter().find(|node| node.identity.id() == author).unwrap();
+            Some(node.identity.sign(self.run, &result))
+        };
+        let results = (0..view.parts().len()).map(result).collect();
         let mut outcome = Outcome {
             round: view.round(),
-            results: Default::default(),
+            results: muster_core::codec::List::new(results).unwrap(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: StateRoots::from([ShardRoots { step: view.state().step() + 1, ..view.state().shards[0] }]),
             seats: muster_core::codec::List::default(),
