@@ -268,7 +268,7 @@ impl Court {
     pub(super) fn bundle(&self, evidence: &Evidence, asked: Asked) {
         let states = self.states(evidence);
         let (manifest, dataset, journal) = (&*self.manifest, &*self.dataset, &*self.journal);
-        let roots = states.first().and_then(KeptState::pieces);
+        let roots = states.first().and_then(KeptState::shard_roots);
         let contents = seal(evidence, asked, &Sources { manifest, dataset, journal, roots });
         if let Err(error) = self.home.save_bundle(&evidence.digest(), &contents) {
             tracing::warn!("a ban can be examined, but not downloaded as one file: {error}");

@@ -319,7 +319,7 @@ mod tests {
         let (court, steward) = court(folder.path(), &format!("{TINY}[local]\nsteps = 4\n"));
         let evidence = accused(&court, &steward, true);
         let states = court.states(&evidence);
-        let roots = states[0].pieces();
+        let roots = states[0].shard_roots();
         let (manifest, dataset, journal) = (&*court.manifest, &*court.dataset, &*court.journal);
         for moments in [true, false] {
             let (mut witness, mut asked) = (court.witness(&evidence, Brought::default()), Asked::default());

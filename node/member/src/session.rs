@@ -313,8 +313,8 @@ impl Session {
             if matches!(without, Ok(Response::Done)) {
                 let said: Vec<&str> = alone.iter().map(|address| &**address).collect();
                 tracing::warn!(
-                    "{why}: this member only dials out and combines no parts until the steward finds it there, which it asks \
-                     for again from time to time; give an address that others can reach with --listen or --advertise instead \
+                    "{why}: this member only dials out, and combines parts only where nobody can be dialled, until the steward \
+                     finds it there, which it asks for again from time to time; give an address that others can reach with --listen or --advertise instead \
                      of {}, or say --no-listen",
                     said.join(", ")
                 );

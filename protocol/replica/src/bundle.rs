@@ -59,15 +59,16 @@ pub struct Sources<'a> {
     pub roots: Option<&'a StateRoots>,
 }
 
-/// The contents of a bundle: the evidence, and of what a judge has looked at as much as there is room for. The smallest come
-/// first, and what is left out a reader has to find elsewhere.
+/// The contents of a bundle: the evidence, and of what a judge has looked at as much as there is room for. What is left out a
+/// reader has to find elsewhere. Nothing is copied for which there is no room.
 pub fn seal(evidence: &Evidence, asked: Asked, sources: &Sources<'_>) -> Vec<u8> {
     let Sources { manifest, dataset, journal, roots } = *sources;
     let sequence = manifest.model.sequence;
     let mut contents = Contents {
         manifest: manifest.clone(),
         evidence: evidence.clone(),
-        text: dataset.pieces(&asked.windows, &asked.routed, sequence),
+        // With its proofs, a text of half a bundle takes less than the whole.
+        text: dataset.pieces(&asked.windows, &asked.routed, sequence, CONTENTS_BYTES / 2),
         state: None,
         contributions: Vec::new(),
         blocks: Vec::new(),
@@ -75,8 +76,8 @@ pub fn seal(evidence: &Evidence, asked: Asked, sources: &Sources<'_>) -> Vec<u8>
     };
     let mut room = CONTENTS_BYTES.saturating_sub(encode(&contents).len() as u64);
     let state = asked.state.as_ref().zip(roots).filter(|((root, _), roots)| roots.root() == *root);
-    let state = state.map(|((_, state), roots)| StateCopy::of(state, roots));
-    contents.state = state.filter(|state| takes(&mut room, state.bytes()));
+    let state = state.filter(|((_, state), roots)| takes(&mut room, StateCopy::bytes_of(state, roots)));
+    contents.state = state.map(|((_, state), roots)| StateCopy::of(state, roots));
     let contributions = asked.contributions.into_iter();
     contents.contributions = contributions
         .map(|(name, q)| (name, integer_bytes(&q)))
@@ -127,10 +128,11 @@ impl StateCopy {
         }
     }
 
-    fn bytes(&self) -> u64 {
-        let vectors: usize = self.vectors.iter().map(Vec::len).sum();
-        let roots = encode(&self.roots).len() + 2 * (self.shards.len() + self.exponents.len());
-        (vectors + roots) as u64 + BESIDE
+    /// Bytes of a copy, at most.
+    fn bytes_of(state: &State, roots: &StateRoots) -> u64 {
+        let values = state.parameters.len() + state.first.len() + state.second.len();
+        let words = state.shards.len() + state.exponents.len();
+        (4 * values + 2 * words + encode(roots).len()) as u64 + BESIDE
     }
 
     /// The shards, if they are those that the roots are of; and the root of the whole state.

@@ -125,7 +125,7 @@ impl HeldState {
 pub struct KeptState {
     root: Digest,
     /// Roots of all its shards, where they are known: what proves a part of it to others.
-    pieces: Option<Arc<StateRoots>>,
+    shard_roots: Option<Arc<StateRoots>>,
     /// Whether it has its moments.
     whole: bool,
     /// The shards that leaves are computed on: in memory, or moved to the disk since.
@@ -139,7 +139,7 @@ impl KeptState {
     /// Of a state that is in memory, with the run's root.
     pub fn in_memory(root: Digest, state: Arc<State>) -> Self {
         let (whole, near) = (!state.first.is_empty(), state.held().collect());
-        Self { root, pieces: None, whole, near, state, rows: Rows::new() }
+        Self { root, shard_roots: None, whole, near, state, rows: Rows::new() }
     }
 
     /// Of a state, which shares its memory until the next step; its moments only if it is to be kept `whole`.
@@ -153,8 +153,8 @@ impl KeptState {
             (*id, if whole { file.clone() } else { file.without_moments() })
         };
         let rows = held.rows.iter().map(row).collect();
-        let pieces = Some(Arc::new(held.roots.clone()));
-        Self { pieces, rows, ..Self::in_memory(held.roots.root(), state) }
+        let shard_roots = Some(Arc::new(held.roots.clone()));
+        Self { shard_roots, rows, ..Self::in_memory(held.roots.root(), state) }
     }
 
     /// The same with all its shards on the disk. `roots` are those of the state.
@@ -168,8 +168,8 @@ impl KeptState {
                 rows.insert(id, files.put(shard, *roots)?);
             }
         }
-        let (pieces, near) = (self.pieces.clone(), self.near.clone());
-        Ok(Self { state: Arc::default(), pieces, rows, near, ..*self })
+        let (shard_roots, near) = (self.shard_roots.clone(), self.near.clone());
+        Ok(Self { state: Arc::default(), shard_roots, rows, near, ..*self })
     }
 
     /// The run's root.
@@ -178,8 +178,8 @@ impl KeptState {
     }
 
     /// Roots of all its shards, where they are known.
-    pub fn pieces(&self) -> Option<&StateRoots> {
-        self.pieces.as_deref()
+    pub fn shard_roots(&self) -> Option<&StateRoots> {
+        self.shard_roots.as_deref()
     }
 
     /// The shards that leaves are computed on. Read from the disk if they are there; none where that cannot be read.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap};
-use axum::http::{Method, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -28,7 +28,9 @@ use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 
 pub use self::door::Pages;
-use self::door::{Door, Guest, PLAIN, Place, Places, Policy, busy, guarded, is_meant, secured, stranger};
+use self::door::{
+    Door, Guest, PLAIN, Place, Places, Policy, busy, guarded, is_meant, refused, secured, stranger,
+};
 use crate::site::{Page, Purpose, Site};
 use crate::view::View;
 
@@ -86,16 +88,8 @@ async fn page(
     Extension(guest): Extension<Guest>,
     request: Request,
 ) -> Response {
-    if server.local && !is_meant(request.headers()) {
-        return stranger();
-    }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return guarded(
-            Policy::Reading,
-            StatusCode::METHOD_NOT_ALLOWED,
-            PLAIN,
-            "These pages are read-only.\n",
-        );
+    if let Some(refusal) = refused(server.local, &request) {
+        return refusal;
     }
     let path = match request.uri().path().trim_start_matches('/') {
         "" => "index.html".to_owned(),

@@ -26,21 +26,33 @@ struct Piece {
 }
 
 impl Dataset {
-    /// What gives these windows, and those of `routed` their rows, to somebody who lacks the text.
-    pub fn pieces(&self, windows: &BTreeSet<u64>, routed: &BTreeSet<u64>, sequence: u32) -> Pieces {
-        let (data, most) = (self.data(), self.routing.as_ref().map_or(0, Routing::tokens));
+    /// What gives these windows, and those of `routed` their rows, to somebody who lacks the text; nothing where that takes more
+    /// than `most` bytes.
+    pub fn pieces(
+        &self,
+        windows: &BTreeSet<u64>,
+        routed: &BTreeSet<u64>,
+        sequence: u32,
+        most: u64,
+    ) -> Pieces {
+        let (data, before_row) = (self.data(), self.routing.as_ref().map_or(0, Routing::tokens));
+        let router = self.routing.as_ref().filter(|_| !routed.is_empty()).map(Routing::file);
+        let mut bytes = router.map_or(0, |file| file.len() as u64);
         let read = windows.iter().map(|window| within(*window, sequence));
-        let before = routed.iter().map(|window| before(*window, sequence, most));
-        let chunks: BTreeSet<u64> = read.chain(before).flat_map(|tokens| chunks(&data, tokens)).collect();
+        let before = routed.iter().map(|window| before(*window, sequence, before_row));
+        let mut wanted = BTreeSet::new();
+        for chunk in read.chain(before).flat_map(|tokens| chunks(&data, tokens)) {
+            bytes += if wanted.insert(chunk) { DATA_CHUNK_BYTES as u64 } else { 0 };
+            if bytes > most {
+                return Pieces::default();
+            }
+        }
         let piece = |chunk| {
             let bytes = self.chunks(DataFile::Training, chunk, 1).to_vec();
             Some(Piece { chunk, bytes, proof: self.proof(DataFile::Training, chunk)? })
         };
-        let router = self.routing.as_ref().filter(|_| !routed.is_empty());
-        Pieces {
-            chunks: chunks.into_iter().filter_map(piece).collect(),
-            router: router.map_or_else(Vec::new, |routing| routing.file().to_vec()),
-        }
+        let router = router.map_or_else(Vec::new, <[u8]>::to_vec);
+        Pieces { chunks: wanted.into_iter().filter_map(piece).collect(), router }
     }
 }
 
@@ -158,7 +170,7 @@ mod tests {
     fn an_excerpt_gives_its_windows_and_no_others() {
         let (text, sequence) = (text(), 100);
         let wanted: BTreeSet<u64> = [0, 40, 41, 199].into();
-        let pieces = text.pieces(&wanted, &BTreeSet::new(), sequence);
+        let pieces = text.pieces(&wanted, &BTreeSet::new(), sequence, u64::MAX);
         let excerpt = Excerpt::checked(&text.data(), pieces).unwrap();
         for window in wanted {
             assert_eq!(excerpt.window(window, sequence), Some(text.window(window, sequence)), "{window}");
@@ -168,9 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn audit_30_of_more_windows_than_there_is_room_for_nothing_is_copied() {
+        let text = text();
+        let pieces = |most| text.pieces(&(0..200).collect(), &BTreeSet::new(), 100, most);
+        let whole = 5 * DATA_CHUNK_BYTES as u64;
+        assert_eq!((pieces(whole).chunks.len(), pieces(whole - 1)), (5, Pieces::default()));
+    }
+
+    #[test]
     fn data_1_a_piece_that_was_not_committed_to_is_refused() {
         let text = text();
-        let pieces = text.pieces(&[0, 199].into(), &BTreeSet::new(), 100);
+        let pieces = text.pieces(&[0, 199].into(), &BTreeSet::new(), 100, u64::MAX);
         let refused = |change: &dyn Fn(&mut Pieces)| {
             let mut changed = pieces.clone();
             change(&mut changed);
@@ -194,7 +214,7 @@ mod tests {
             tokeniser: Tokeniser::File(TokeniserFile { tokens, bytes: 1, digest: Default::default() }),
             ..text.data()
         };
-        let pieces = || text.pieces(&[0].into(), &BTreeSet::new(), 2);
+        let pieces = || text.pieces(&[0].into(), &BTreeSet::new(), 2, u64::MAX);
         assert!(Excerpt::checked(&named(300), pieces()).is_err());
         let excerpt = Excerpt::checked(&named(301), pieces()).unwrap();
         assert_eq!(excerpt.window(0, 2), Some(vec![1, 2, 300]));
@@ -209,7 +229,7 @@ mod tests {
         };
         let text = text().with_router(Routing::new(64, Table::new(vec![row(0), row(1)]).unwrap()));
         let routed: BTreeSet<u64> = [0, 1, 57, 130].into();
-        let pieces = text.pieces(&BTreeSet::new(), &routed, 100);
+        let pieces = text.pieces(&BTreeSet::new(), &routed, 100, u64::MAX);
         let excerpt = Excerpt::checked(&text.data(), pieces).unwrap();
         for window in routed {
             assert_eq!(excerpt.row_of(window, 100, |_| true), text.row_of(window, 100, |_| true), "{window}");

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::StatusCode;
+use axum::extract::Request;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -196,6 +197,16 @@ pub(crate) fn is_meant(headers: &HeaderMap) -> bool {
 pub(crate) fn stranger() -> Response {
     let text = "This page is for this machine alone; open it as http://localhost with its port.\n";
     guarded(Policy::Reading, StatusCode::MISDIRECTED_REQUEST, PLAIN, text)
+}
+
+/// What whoever only reads is told where a request was not meant for this server, or wants to change something.
+pub(crate) fn refused(local: bool, request: &Request) -> Option<Response> {
+    if local && !is_meant(request.headers()) {
+        return Some(stranger());
+    }
+    let text = "There is nothing to change here.\n";
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    (!reads).then(|| guarded(Policy::Reading, StatusCode::METHOD_NOT_ALLOWED, PLAIN, text))
 }
 
 /// So many places for what takes long, of which each source has one, unless it is this machine.

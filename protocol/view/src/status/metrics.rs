@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::any;
 
 use super::desk::Desk;
 use super::{Status, Way};
-use crate::serve::door::{Door, PLAIN, Pages, Policy, guarded, is_meant, stranger};
+use crate::serve::door::{Door, PLAIN, Pages, Policy, guarded, refused};
 
 /// The kind of the text that Prometheus reads.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -30,16 +30,8 @@ pub async fn serve(desk: Arc<Desk>, address: &str) -> Result<Pages, String> {
 }
 
 async fn page(State((desk, local)): State<(Arc<Desk>, bool)>, request: Request) -> Response {
-    if local && !is_meant(request.headers()) {
-        return stranger();
-    }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return guarded(
-            Policy::Reading,
-            StatusCode::METHOD_NOT_ALLOWED,
-            PLAIN,
-            "There is nothing to change here.\n",
-        );
+    if let Some(refusal) = refused(local, &request) {
+        return refusal;
     }
     let path = request.uri().path();
     if !matches!(path, "/metrics" | "/health") {
