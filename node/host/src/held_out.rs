@@ -18,12 +18,8 @@ use super::sample::Sampler;
 
 /// Measurements in a run, about: each takes the steward as long as some leaves.
 const MEASUREMENTS: u32 = 40;
-/// Parameters of a state that is measured: a larger one would take the steward too much memory and time.
-pub(super) const MEASURED: u64 = 200_000_000;
 /// Bytes a parameter that must be free for a measurement: the state, which its next step copies.
 const TAKEN: u64 = 4;
-/// Bytes of states that wait to be measured.
-const WAITING: u64 = 256 << 20;
 
 /// What a state before some round makes of the held-out text, in nats per token.
 #[derive(Debug)]
@@ -82,7 +78,7 @@ impl HeldOut {
         Ok(Self {
             rounds,
             parameters,
-            most: (WAITING / (4 * parameters).max(1)).clamp(1, MEASUREMENTS.into()) as usize,
+            most: memory::waiting(parameters) as usize,
             waiting: VecDeque::new(),
             states,
             busy: false,
@@ -93,7 +89,7 @@ impl HeldOut {
     /// Has the state of a replica measured, if it is one of the rounds for that.
     pub(super) fn at(&mut self, replica: &Mutex<Replica>, round: Round) {
         let fits = || memory::available().is_none_or(|free| free > TAKEN * self.parameters);
-        if !is_fixed(round, self.rounds) || self.parameters > MEASURED || !fits() {
+        if !is_fixed(round, self.rounds) || self.parameters > memory::MEASURED || !fits() {
             return;
         }
         let state = HeldOutState::of(replica);

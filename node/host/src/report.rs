@@ -21,6 +21,7 @@ use muster_core::round::Awaited;
 use muster_organise::organiser_key;
 use muster_replica::archive::mean_loss;
 use muster_replica::exit::{Failure, Outcome};
+use muster_replica::memory::MEASURED;
 use muster_roles::steward::Bulletin;
 use muster_roles::steward::past::{Found, PastRound};
 use muster_show::progress::ProgressDisplay;
@@ -29,7 +30,7 @@ use muster_view::event::{FoundWord, LOG, LogEvent, PartEvent, PastEvent, RoundEv
 use muster_view::story::DutyLine;
 use muster_view::words::{audits, counted};
 
-use super::held_out::{HeldOutLoss, MEASURED};
+use super::held_out::HeldOutLoss;
 
 /// Most aggregators named for a round in which nobody counted.
 const SHOWN: usize = 3;

@@ -20,6 +20,10 @@ const PROGRAM: u64 = 64 << 20;
 pub const LEAF_BYTES: u64 = 64 << 20;
 /// Rounds of which a keeper has in memory what others bring.
 const ROUNDS_BROUGHT: u64 = 2;
+/// Parameters of the largest state whose loss on the held-out text a steward measures.
+pub const MEASURED: u64 = 200_000_000;
+/// Bytes of states that wait for that.
+const WAITING: u64 = 64 << 20;
 /// Bytes of earlier states in memory: where all of them take more, they are on the disk.
 pub const PAST_BYTES: u64 = 64 << 20;
 
@@ -92,12 +96,19 @@ pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
     Need { model: need.model.saturating_add(audited), leaves, ..need }
 }
 
+/// States of so many parameters that wait to be measured at once: at least one, of a run's about 40.
+pub fn waiting(parameters: u64) -> u64 {
+    (WAITING / (4 * parameters).max(1)).clamp(1, 40)
+}
+
 /// What a steward takes: of several rows one is in memory; of two rounds the results, and the parts that aggregators bring of their
-/// own.
+/// own; a state that is measured, and those that wait for it.
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
     let need = paging(manifest, threads, FEWEST_ROUNDS);
     let brought = contribution(manifest).saturating_mul(ROUNDS_BROUGHT);
-    Need { model: need.model.saturating_add(brought), ..need }
+    let path = manifest.model.parameters();
+    let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting(path)) };
+    Need { model: need.model.saturating_add(brought).saturating_add(measured), ..need }
 }
 
 /// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait.
