@@ -114,6 +114,7 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["manifest", "packing"],
     &["regime"],
     &["layout"],
+    &["rounding"],
     &["state"],
     &["sketch", "coins", "aggregate", "standing"],
     &["messages"],

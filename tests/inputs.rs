@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, Text, decode, encode};
 use muster_core::contribution::{Commitment, PartDigest, block_integers};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
@@ -16,13 +15,14 @@ use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};
 use muster_core::messages::wire::{Request, Response};
+use muster_core::rounding::{BlockValues, ResultGrid};
 use muster_core::sign::Identity;
 use muster_core::state::{ShardRoots, StateRoots};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Unanswered, serve};
-use muster_replica::{BlockValues, Contact, InputSources, PartInputs, Peers, contact};
+use muster_replica::{Contact, InputSources, PartInputs, Peers, contact};
 
 const NODES: u8 = 3;
 
@@ -98,9 +98,8 @@ fn values(layout: &Layout, blocks: &[Block]) -> Vec<Vec<f32>> {
 }
 
 /// Values that came packed.
-fn reals(layout: &Layout, blocks: &[Block], found: &[BlockValues]) -> Vec<Vec<f32>> {
-    let of = |(block, values): (&Block, &BlockValues)| values.reals(ResultGrid::of(layout, *block));
-    blocks.iter().zip(found).map(of).collect()
+fn reals(found: &[BlockValues]) -> Vec<Vec<f32>> {
+    found.iter().map(|values| values.reals().into_owned()).collect()
 }
 
 struct Scene {
@@ -268,7 +267,7 @@ async fn round_7_values_other_than_the_signed_ones_are_not_taken() {
     };
     assert!(of(vec![liar.clone()]).await.is_err());
     let found = of(vec![liar, scene.steward.clone()]).await.expect("the second one has them");
-    assert_eq!(reals(layout, &part.blocks, &found), right);
+    assert_eq!(reals(&found), right);
 }
 
 /// Holders that only delay, at as many addresses as a member may have, hold up nobody who can ask others.
@@ -284,7 +283,7 @@ async fn round_7_who_takes_questions_and_answers_none_delays_for_seconds() {
     let begun = Instant::now();
     let holders = [mute.clone(), mute, scene.steward.clone()];
     let found = peers.values(&holders, layout, Round(0), &part.blocks, &digest).await;
-    assert_eq!(reals(layout, &part.blocks, &found.expect("the steward has them")), right);
+    assert_eq!(reals(&found.expect("the steward has them")), right);
     scene.fetched(Some(&scene.steward), false).await.expect("authors and the steward have it all");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use e2e::processes::{Run, copy_folder, evidence_in};
 use e2e::programs;
 use e2e::settings::Settings;
-use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId, ShardId, Slot};
@@ -20,6 +19,7 @@ use muster_core::messages::evidence::{Equivocation, Evidence, Misconduct, WrongR
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockQuery, News, Request, Response};
+use muster_core::rounding::ResultGrid;
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{ShardRoots, StateRoots, Update};
 use muster_net::endpoint::Endpoint;
@@ -375,10 +375,10 @@ impl Story {
     fn values(&self, query: &BlockQuery) -> Option<Vec<u8>> {
         let (layout, update) =
             (Layout::of_run(&self.archive.manifest), self.updates.get(query.round.index())?);
-        let packed = query.blocks.iter().map(|block| {
-            let values = update.values.get(layout.block(*block)?.range.clone())?;
-            ResultGrid::of(&layout, *block).pack(values)
-        });
+        let packed = query
+            .blocks
+            .iter()
+            .map(|block| ResultGrid::of(&layout, *block).pack(&update.block(&layout, *block)?));
         Some(packed.collect::<Option<Vec<_>>>()?.concat())
     }
 }

@@ -402,10 +402,9 @@ impl Bench {
         for moments in [&mut state.first, &mut state.second] {
             *moments = vec![0.0; q.len()].into();
         }
-        let values = q.iter().map(|q| *q as f32).collect();
-        let update = Update::whole(&layout, values);
+        let source: Vec<f32> = q.iter().map(|q| *q as f32).collect();
+        let update = Update::whole(&layout, source.clone());
         let chunks: Vec<u8> = layout.chunks().iter().flat_map(|chunk| pack(&q[chunk.clone()])).collect();
-        let source = update.values.clone();
         let mut target = source.clone();
         let mut memory = |threads| {
             [<[f32]>::copy_from_slice, add]

@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use muster_compute::Exact;
-use muster_core::aggregate::ResultGrid;
 use muster_core::assign;
 use muster_core::grid::LOSS_ONE;
 use muster_core::ids::{Block, Digest, Leaf, MemberId, Round, Slot};
@@ -24,6 +23,7 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::packing::pack;
 use muster_core::reduction::{SealedInputs, reduce};
+use muster_core::rounding::ResultGrid;
 use muster_core::state::{Arithmetic, LeafTask, State, Update};
 use muster_organise::config::{Makers, Settings};
 use muster_replica::leaf_windows;

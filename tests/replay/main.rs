@@ -6,7 +6,7 @@ use e2e::kept::Kept;
 use e2e::processes::evidence_in;
 use e2e::programs;
 use muster_core::codec::{Bytes, List, encode};
-use muster_core::ids::{Digest, MemberId, Part, Round, ShardId};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
 use muster_core::messages::wire::BlockData;
 use muster_core::state::ShardStep;
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
@@ -69,7 +69,8 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     // An aggregate that is not the sealed one is found out, one that is missing is asked for.
     let plan = Plan { threads: 1, path: None, sample: sample(0.0) };
     let mut update = maker.home.load_update(maker.ledger.layout(), Round(3)).expect("kept");
-    update.values[0] += 1.0;
+    let values = vec![1.0; maker.ledger.layout().block(Block(0)).expect("the first").range.len()];
+    update.put(maker.ledger.layout(), Block(0), &values).expect("the first");
     let steps = [ShardStep { shard: ShardId::TRUNK, round: Round(3) }];
     maker.home.save_update(maker.ledger.layout(), Round(3), &update, &steps).expect("room");
     let wrong =

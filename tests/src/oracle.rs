@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_compute::Exact;
-use muster_core::aggregate::{Input, ResultGrid, block, bound, weights};
+use muster_core::aggregate::{Input, block, bound, weights};
 use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Row, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Aggregation, Family, Manifest, Rule};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::Route;
+use muster_core::rounding::ResultGrid;
 use muster_core::state::{Arithmetic, LeafTask, ShardStep, Update};
 use muster_replica::archive::Archive;
 use muster_replica::leaf_windows;

@@ -105,10 +105,8 @@ fn device(
 fn begin<'a>(archive: &'a Archive, plan: &Plan, work: Option<&ReplayFolder>) -> Result<Replay<'a>, Failure> {
     let replay = Replay::begin(archive, plan).map_err(Failure::arithmetic)?;
     match work {
-        Some(work) if archive.manifest.model.rows() > 1 => {
-            Ok(replay.with_row_files(work.row_files().clone())?)
-        }
-        _ => Ok(replay),
+        Some(work) => Ok(replay.with_row_files(work.row_files().clone(), memory::ROOM)?),
+        None => Ok(replay),
     }
 }
 

@@ -22,7 +22,7 @@ use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::patience;
-use muster_store::rows::Rows;
+use muster_store::rows::RowFiles;
 use muster_view::serve::{Pages, serve as serve_pages};
 use muster_view::{Source, View};
 
@@ -158,14 +158,15 @@ impl VerifierSession {
         let need = memory::following(&self.manifest, threads).beside_text();
         memory::check(need, self.bounds.memory).map_err(Failure::arithmetic)?;
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
-        let kept = self.newest_state();
+        let files = self.home.row_files()?;
+        let kept = self.newest_state(&files);
         let replica = tokio::task::spawn_blocking(move || match kept {
             Some((round, held)) => Replica::resume(manifest, dataset, threads, None, held, round),
             None => Replica::genesis(manifest, dataset, threads, None),
         });
         let replica = replica.await.map_err(|error| Failure::environment(error.to_string()))?;
         let replica = replica.map_err(Failure::arithmetic)?;
-        let replica = replica.with_past_files(self.home.row_files()?, memory::PAST_BYTES);
+        let replica = replica.with_state_files(files, memory::ROOM);
         let mut follower =
             Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
         follower.keep_proofs(self.home.clone())?;
@@ -200,11 +201,12 @@ impl VerifierSession {
         Ok(Some(pages))
     }
 
-    fn newest_state(&self) -> Option<(Round, HeldState)> {
+    fn newest_state(&self, files: &RowFiles) -> Option<(Round, HeldState)> {
         let rounds = self.home.states().ok()?;
+        let whole = memory::is_away(&self.manifest);
         let read = |round| {
-            let (state, roots) = self.home.load_state(round).ok()?;
-            Some((round, HeldState { state, rows: Rows::new(), roots }))
+            let (state, rows, roots) = self.home.load_state_and_rows(round, files, &|_| whole).ok()?;
+            Some((round, HeldState { state, rows, roots }))
         };
         rounds.into_iter().rev().find_map(read)
     }

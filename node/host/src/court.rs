@@ -1,5 +1,6 @@
 //! What the examination of evidence needs, and from whom it is fetched.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -174,7 +175,7 @@ impl Court {
                 update = self.home.load_update_of(&self.layout, round, shard)?;
             }
             let values = blocks.iter().filter_map(|block| update.block(&self.layout, *block));
-            let values: Vec<f32> = values.flatten().copied().collect();
+            let values: Vec<f32> = values.flat_map(Cow::into_owned).collect();
             self.home.save_part_exhibit(round, *part, &values)?;
         }
         Ok(())

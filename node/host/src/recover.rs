@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use muster_compute::{Backend, Machine};
-use muster_core::ids::Round;
+use muster_core::ids::{Round, ShardId};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
@@ -19,7 +19,7 @@ use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
-use muster_store::rows::{RowFiles, Rows};
+use muster_store::rows::RowFiles;
 
 use super::court::Court;
 use super::second::Second;
@@ -197,7 +197,7 @@ impl Recovery<'_> {
         if let Some(files) = &self.row_files {
             replica = replica.with_row_files(files.clone())?;
         }
-        replica = replica.with_past_files(self.files.clone(), memory::PAST_BYTES);
+        replica = replica.with_state_files(self.files.clone(), memory::ROOM);
         let first = start.unwrap_or_default();
         for round in self.line.iter().filter(|round| **round >= first) {
             replica.skip_to(*round);
@@ -214,13 +214,9 @@ impl Recovery<'_> {
     }
 
     fn state_on_disk(&self, round: Round) -> Result<HeldState, StoreError> {
-        let (state, rows, roots) = match &self.row_files {
-            Some(files) => self.home.load_state_and_rows(round, files)?,
-            None => {
-                let (state, roots) = self.home.load_state(round)?;
-                (state, Rows::new(), roots)
-            }
-        };
+        let (whole, rows) = (memory::is_away(self.manifest), self.row_files.is_some());
+        let away = |shard: ShardId| whole || (rows && shard.row().is_some());
+        let (state, rows, roots) = self.home.load_state_and_rows(round, &self.files, &away)?;
         Ok(HeldState { state, rows, roots })
     }
 }

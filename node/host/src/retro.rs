@@ -1,6 +1,7 @@
 //! After a conviction: which of the convict's counted contributions and of the parts that it signed were false, and how far
 //! they moved the aggregates.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -328,11 +329,13 @@ impl Court {
     /// ROLLBACK-2 for one shard: over the blocks that have a result.
     fn shard_harm(&self, shard: ShardId, applied: &Update, rightly: &Update) -> f64 {
         let layout = &self.layout;
-        let present = applied.shard(layout, shard).map_or(&[][..], |(_, present)| present);
-        let blocks = layout.blocks_of(shard).zip(present).filter(|(_, present)| **present);
-        let values = |update: &Update, block| update.block(layout, block).map(<[f32]>::to_vec);
-        let pairs = blocks
-            .filter_map(|(block, _)| Some(values(applied, block)?.into_iter().zip(values(rightly, block)?)));
+        let pairs = layout.blocks_of(shard).filter_map(|block| {
+            let applied = applied.block(layout, block)?.into_owned();
+            let rightly = rightly.block(layout, block).map(Cow::into_owned);
+            // Where nobody who counts has given anything, nothing would have moved.
+            let rightly = rightly.unwrap_or_else(|| vec![0.0; applied.len()]);
+            Some(applied.into_iter().zip(rightly))
+        });
         movement(pairs.flatten())
     }
 

@@ -29,7 +29,8 @@ use muster_net::endpoint::Endpoint;
 use muster_net::shares::Turns;
 use muster_organise::MANIFEST;
 use muster_replica::{
-    Contact, FollowError, Follower, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
+    Contact, FollowError, Follower, HeldState, Offers, PeerError, Peers, Stopwatch, fetch_dataset,
+    measure_held_out,
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_show::Shown;
@@ -265,12 +266,13 @@ impl Session {
     fn report(&self) {
         let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
         let replica = lock(self.follower.replica());
+        let HeldState { state, rows, roots } = replica.held_state();
         let (sent, ahead) = (self.endpoint.bytes_sent(), shared.own.ahead().used());
         let report = ResultFile::new(self.me(), machine.leaves(), &replica, sent, ahead, &shared.stopwatch);
         let kept = [
             home.write_file("result.json", report.json().as_bytes()),
             home.write_file(MANIFEST, &manifest.bytes()),
-            home.save_state(replica.round(), replica.state(), replica.roots()),
+            home.save_state_and_rows(replica.round(), state, rows, roots),
             shared.pieces.clear(),
             // The one before may be what shows a wrong root (AUDIT-13).
             home.prune_states(&|round| round == replica.round() || round.next() == replica.round()),

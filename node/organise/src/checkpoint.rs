@@ -221,10 +221,10 @@ mod tests {
             let mut model = manifest.model.clone();
             (model.layers, model.hidden) = (model.layers + layers, model.hidden + hidden);
             let failure = open(&Layout::of(&model)).err().unwrap();
-            assert!(failure.message.contains("0.update: is damaged (it has another length)"), "{failure}");
+            assert!(failure.message.contains("0.update: is damaged (it is of another model)"), "{failure}");
         }
         let mut update = Update::whole(&layout, vec![1.0; layout.parameters()]);
-        update.present.pop();
+        update.blocks.pop();
         let error = home.save_update(&layout, Round(0), &update, &[step]).unwrap_err();
         assert!(error.to_string().contains("a shard of the aggregate does not come"), "{error}");
     }

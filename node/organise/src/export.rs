@@ -2,6 +2,7 @@
 
 pub(super) mod words;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -155,9 +156,9 @@ pub(super) fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<LoadedTokenis
 
 /// Shapes and bytes by Hugging Face name: the canonical layout, with vectors as vectors; for ALBERT also what the
 /// canonical layout leaves out, as zeros.
-fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+fn tensors<'a>(model: &Model, parameters: &'a [f32]) -> BTreeMap<String, (Vec<usize>, Cow<'a, [u8]>)> {
     let layout = Layout::of(model);
-    let mut tensors: BTreeMap<String, (Vec<usize>, Vec<u8>)> = layout
+    let mut tensors: BTreeMap<String, (Vec<usize>, Cow<'a, [u8]>)> = layout
         .tensors()
         .iter()
         .map(|tensor| (tensor.name.clone(), (saved_shape(tensor), real_bytes(&parameters[tensor.range()]))))
@@ -165,8 +166,8 @@ fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, V
     if let Family::Albert(albert) = &model.family {
         let (width, narrow) = (model.width as usize, albert.embedding as usize);
         // `transformers` expects these tensors; zeros change nothing.
-        tensors.insert(TOKEN_TYPES.into(), (vec![TYPES, narrow], vec![0; 4 * TYPES * narrow]));
-        tensors.insert(KEY_BIAS.into(), (vec![width], vec![0; 4 * width]));
+        tensors.insert(TOKEN_TYPES.into(), (vec![TYPES, narrow], vec![0; 4 * TYPES * narrow].into()));
+        tensors.insert(KEY_BIAS.into(), (vec![width], vec![0; 4 * width].into()));
     }
     tensors
 }
@@ -595,7 +596,8 @@ mod tests {
             lag: 0,
         };
         let mixture = model(Family::Mixture(mixture));
-        let found = tensors(&mixture, &vec![1.0; mixture.parameters() as usize]);
+        let parameters = vec![1.0; mixture.parameters() as usize];
+        let found = tensors(&mixture, &parameters);
         assert_eq!(found["model.layers.1.mlp.experts.2.down_proj.weight"].0, [8, 12]);
         assert_eq!(found["model.layers.0.mlp.shared_expert.up_proj.weight"].0, [20, 8]);
         assert_eq!(found["model.layers.0.mlp.shared_expert_gate.weight"].0, [1, 8], "a matrix of one row");
@@ -608,8 +610,9 @@ mod tests {
         );
         assert_eq!((&config["rms_norm_eps"], &config["router_aux_loss_coef"]), (&json!(1e-5), &json!(0.01)));
         let albert = model(Family::Albert(Albert { embedding: 4, masked_ppm: 150_000, mask_token: 299 }));
-        let found = tensors(&albert, &vec![1.0; albert.parameters() as usize]);
-        assert_eq!(found["albert.embeddings.token_type_embeddings.weight"].1, [0; 32]);
+        let parameters = vec![1.0; albert.parameters() as usize];
+        let found = tensors(&albert, &parameters);
+        assert_eq!(found["albert.embeddings.token_type_embeddings.weight"].1[..], [0; 32]);
         assert_eq!(found["albert.embeddings.LayerNorm.weight"].0, [4]);
         assert_eq!(found["predictions.bias"].0, [300]);
         let biases = found.keys().filter(|name| name.ends_with(".bias"));

@@ -6,6 +6,7 @@
 
 pub(super) mod words;
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -96,9 +97,12 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self) -> Cow<'_, [u8]> {
         match self.heads {
-            Some(heads) => real_bytes(&interleaved(self.values, heads, [self.shape[0], self.shape[1]])),
+            Some(heads) => {
+                let values = interleaved(self.values, heads, [self.shape[0], self.shape[1]]);
+                Cow::Owned(real_bytes(&values).into_owned())
+            }
             None => real_bytes(self.values),
         }
     }

@@ -8,12 +8,12 @@ use muster_core::ids::{Leaf, Row};
 use muster_core::ieee::require_ieee;
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, LeafTask, Shard, State, Update};
 
 use crate::backend::Backend;
 use crate::leaf::{Batch, Engine, LeafTimes, Setting};
 use crate::local::Chain;
-use crate::optimiser::{self, Rules};
+use crate::optimiser::{self, Rules, ShardStream};
 use crate::path::{Kernels, Path};
 use crate::{initial, self_test};
 
@@ -109,6 +109,21 @@ impl Exact {
         require_ieee();
         self.engine.open(&manifest.model, parameters);
         Reader { engine: &mut self.engine, manifest, parameters }
+    }
+
+    /// Applies a round's aggregate to a shard whose vectors are elsewhere, some blocks at a time: with its grid exponents. What
+    /// the aggregate lacks of the shard changes nothing.
+    ///
+    /// # Errors
+    /// What reading and writing the vectors reports. The shard is of no use any more then.
+    pub fn apply_streamed<S: ShardStream>(
+        &mut self,
+        manifest: &Manifest,
+        shard: (&mut Shard, &mut [i16], &mut S),
+        update: &Update,
+    ) -> Result<(), S::Error> {
+        require_ieee();
+        optimiser::apply_streamed(self.kernels, &mut self.threads, &Rules::of(manifest), shard, update)
     }
 
     /// Time spent on leaves so far.

@@ -62,6 +62,7 @@ pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};
 pub use memory::{buffers, graphics_buffers, torch_buffers};
+pub use optimiser::ShardStream;
 pub use path::{Path, paths};
 pub use sketch::row;
 pub use sums::{add_leaf, copy_leaf};

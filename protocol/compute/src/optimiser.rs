@@ -8,10 +8,13 @@ mod exponents;
 pub(crate) mod lamb;
 mod outer;
 mod step;
+mod vectors;
 
 use muster_core::grid::power_of_two;
+use muster_core::ids::ShardId;
 use muster_core::layout::{Layout, Tensor};
 use muster_core::manifest::{Method, Optimiser, Schedule};
+use muster_core::messages::offer::StateVector;
 use muster_core::state::{Shard, ShardMut, State, Update};
 
 use crate::function;
@@ -20,9 +23,10 @@ use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
 use exponents::{block_squares, next_exponents};
-use step::ShardUpdate;
-use step::TensorStep;
 pub(crate) use step::{Rules, ShardPlan};
+use step::{ShardUpdate, TensorStep, Values};
+pub use vectors::ShardStream;
+use vectors::{Streamed, Vectors};
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
 ///
@@ -53,26 +57,48 @@ pub(crate) fn apply<W: Send>(
     state: &mut State,
     update: &Update,
 ) {
+    for id in &update.shards {
+        let Some(ShardMut { shard, exponents, mut vectors }) = state.shard_mut(*id) else { continue };
+        let stepped = Stepped { shard, exponents, vectors: &mut vectors };
+        let Ok(()) = take_run_step(kernels, workers, rules, *id, stepped, update);
+    }
+}
+
+/// Applies an aggregate to a shard whose vectors are elsewhere; what it lacks of the shard changes nothing.
+///
+/// # Errors
+/// What reading and writing them reports.
+pub(crate) fn apply_streamed<W: Send, S: ShardStream>(
+    kernels: Kernels,
+    workers: &mut [W],
+    rules: &Rules<'_>,
+    state: (&mut Shard, &mut [i16], &mut S),
+    update: &Update,
+) -> Result<(), S::Error> {
+    let (shard, exponents, stream) = state;
+    let id = shard.id;
+    let stepped = Stepped { shard, exponents, vectors: &mut Streamed(stream) };
+    take_run_step(kernels, workers, rules, id, stepped, update)
+}
+
+/// Takes the step of the run, in one shard of it.
+fn take_run_step<W: Send, V: Vectors>(
+    kernels: Kernels,
+    workers: &mut [W],
+    rules: &Rules<'_>,
+    id: ShardId,
+    stepped: Stepped<'_, V>,
+    update: &Update,
+) -> Result<(), V::Error> {
     let layout = Layout::of(rules.model);
     let layout = if rules.local.is_some() { layout.with_moments() } else { layout };
-    for id in &update.shards {
-        let (range, values) = (layout.shard(*id), update.shard(&layout, *id));
-        let (Some(range), Some((values, present)), Some(shard)) = (range, values, state.shard_mut(*id))
-        else {
-            continue;
-        };
-        let plan = ShardPlan::of(&layout, range);
-        let step = ShardUpdate {
-            plan: &plan,
-            values,
-            present,
-            late: update.late.contains(id),
-            behind: update.behind,
-        };
-        match rules.local {
-            Some(local) => outer::apply_to_shard(kernels, workers, rules, local, shard, &step),
-            None => apply_to_shard(kernels, workers, rules, shard, &step),
-        }
+    let (Some(range), Some(results)) = (layout.shard(id), update.shard(&layout, id)) else { return Ok(()) };
+    let plan = ShardPlan::of(&layout, range);
+    let (late, behind) = (update.late.contains(&id), update.behind);
+    let step = ShardUpdate { plan: &plan, values: Values::Results(results), late, behind };
+    match rules.local {
+        Some(local) => outer::apply_to_shard(kernels, workers, rules, local, stepped, &step),
+        None => apply_to_shard(kernels, workers, rules, stepped, &step),
     }
 }
 
@@ -89,51 +115,50 @@ pub(crate) fn inner<W: Send>(
     for (id, range) in state.held().collect::<Vec<_>>().into_iter().zip(layout.shards()) {
         let Some(ShardMut { shard, mut vectors, .. }) = state.shard_mut(id) else { continue };
         let plan = ShardPlan::of(&layout, range);
-        let (present, values) = (vec![true; plan.blocks.len()], &gradient[range.coefficients.clone()]);
-        let step = ShardUpdate { plan: &plan, values, present: &present, late: false, behind: false };
+        let values = Values::Gradient(&gradient[range.coefficients.clone()]);
+        let step = ShardUpdate { plan: &plan, values, late: false, behind: false };
         // A gradient is in real units.
         let units = vec![0; plan.tensors.len()];
-        let stepped = Stepped { shard, exponents: &units, vectors: &mut vectors };
-        take_step(kernels, workers, rules, stepped, &step);
+        let Ok(_) = take_step(kernels, workers, rules, (shard, &units, &mut vectors), &step);
     }
 }
 
-fn apply_to_shard<W: Send>(
+fn apply_to_shard<W: Send, V: Vectors>(
     kernels: Kernels,
     workers: &mut [W],
     rules: &Rules<'_>,
-    state: ShardMut<'_>,
+    stepped: Stepped<'_, V>,
     step: &ShardUpdate<'_>,
-) {
-    let ShardMut { shard, exponents, mut vectors } = state;
-    let stepped = Stepped { shard: &mut *shard, exponents, vectors: &mut vectors };
-    let squares = take_step(kernels, workers, rules, stepped, step);
+) -> Result<(), V::Error> {
+    let Stepped { shard, exponents, vectors } = stepped;
+    let squares = take_step(kernels, workers, rules, (shard, exponents, vectors), step)?;
     shard.step += 1;
     // After the step: aggregate and squares are in units of the old exponents. ROW-6: with a late step they stay, because
     // the row's other updates that wait are in these units as well.
     if !step.late {
         next_exponents(step, rules.grid_bits, &squares, exponents);
     }
+    Ok(())
 }
 
-/// A shard whose parameters and moments take a step.
-struct Stepped<'a, 'b> {
+/// A shard that takes a step.
+struct Stepped<'a, V> {
     shard: &'a mut Shard,
-    /// Grid exponents of its tensors ([`ShardUpdate::units`]).
-    exponents: &'a [i16],
-    vectors: &'a mut [&'b mut [f32]; 3],
+    /// Grid exponents of its tensors.
+    exponents: &'a mut [i16],
+    vectors: &'a mut V,
 }
 
-/// Takes a step of the optimiser; gives the squares of the blocks that are present.
-fn take_step<W: Send>(
+/// Takes a step of the optimiser, with these grid exponents ([`ShardUpdate::units`]); gives the squares of the blocks that are
+/// present.
+fn take_step<W: Send, V: Vectors>(
     kernels: Kernels,
     workers: &mut [W],
     rules: &Rules<'_>,
-    stepped: Stepped<'_, '_>,
+    (shard, exponents, vectors): (&mut Shard, &[i16], &mut V),
     step: &ShardUpdate<'_>,
-) -> Vec<Option<f64>> {
+) -> Result<Vec<Option<f64>>, V::Error> {
     let (Rules { optimiser, rounds, .. }, plan) = (*rules, step.plan);
-    let Stepped { shard, exponents, vectors } = stepped;
     // The clip factor takes the squares of all blocks of a shard before any of them moves.
     let squares = block_squares(kernels, workers, step);
     // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
@@ -152,33 +177,35 @@ fn take_step<W: Send>(
     };
     let steps: Vec<TensorStep> = plan.tensors.iter().zip(units).map(of_tensor).collect();
     match optimiser.method {
-        Method::AdamW => adam_blocks(kernels, workers, &steps, vectors, step),
-        Method::Lamb => lamb::apply(kernels, workers, &steps, vectors, step),
+        Method::AdamW => adam_blocks(kernels, workers, &steps, vectors, step)?,
+        Method::Lamb => lamb::apply(kernels, workers, &steps, vectors, step)?,
     }
-    squares
+    Ok(squares)
 }
 
 /// Takes AdamW's step in every block that is present.
-fn adam_blocks<W: Send>(
+fn adam_blocks<W: Send, V: Vectors>(
     kernels: Kernels,
     workers: &mut [W],
     steps: &[TensorStep],
-    vectors: &mut [&mut [f32]; 3],
+    vectors: &mut V,
     step: &ShardUpdate<'_>,
-) {
-    let ShardUpdate { plan, values, present, .. } = *step;
-    let [parameters, first, second] = vectors;
-    let lengths = || plan.blocks.iter().map(|block| block.range.len());
-    let tasks = plan.blocks.iter().zip(present);
-    let tasks = tasks.zip(parts(parameters, lengths()));
-    let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
-    each(workers, tasks, |_, ((((block, present), parameters), first), second)| {
-        // ARITH-48: a block without a result keeps parameters and moments; nothing decays either.
-        if *present {
-            let values = &values[block.range.clone()];
-            adamw(kernels, values, parameters, first, second, &steps[block.tensor].adam);
-        }
-    });
+) -> Result<(), V::Error> {
+    let plan = step.plan;
+    let all = [StateVector::Parameters, StateVector::First, StateVector::Second];
+    vectors.pass(&plan.blocks, &all, &mut |some, vectors| {
+        let [parameters, first, second] = vectors;
+        let lengths = || plan.blocks[some.clone()].iter().map(|block| block.range.len());
+        let tasks = some.clone().zip(parts(parameters, lengths()));
+        let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
+        each(workers, tasks, |_, (((index, parameters), first), second)| {
+            // ARITH-48: a block without a result keeps parameters and moments; nothing decays either.
+            if let Some(values) = step.block(index) {
+                let adam = &steps[plan.blocks[index].tensor].adam;
+                adamw(kernels, &values, parameters, first, second, adam);
+            }
+        });
+    })
 }
 
 /// A tensor's scalars (ARITH-7), in f64, each rounded to f32 once; 1 − β of the β that f32 has.

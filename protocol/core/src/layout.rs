@@ -400,14 +400,17 @@ impl Layout {
             .flat_map(move |plane| self.path(row).flat_map(move |shard| self.blocks_in(shard, plane)))
     }
 
-    /// Where a block stands in what a shard is updated by, which is plane after plane: its coefficients there, and its place
-    /// among the blocks there.
-    pub fn place_in_update(&self, block: Block) -> Option<(Range<usize>, usize)> {
+    /// The blocks of what a shard is updated by: plane after plane.
+    pub fn update_blocks(&self, id: ShardId) -> impl Iterator<Item = Block> + Clone + '_ {
+        (0..self.planes).flat_map(move |plane| self.blocks_in(id, plane))
+    }
+
+    /// The place of a block among those.
+    pub fn place_in_update(&self, block: Block) -> Option<usize> {
         let (plane, _) = self.in_plane(block)?;
-        let (shard, range) = (self.shard(self.shard_of(block)?)?, &self.block(block)?.range);
-        let before = plane * (self.parameters() - shard.coefficients.len()) + shard.coefficients.start;
+        let shard = self.shard(self.shard_of(block)?)?;
         let first = plane * (self.blocks.len() / self.planes - shard.blocks.len()) + shard.blocks.start;
-        Some((range.start - before..range.end - before, self.position(block)? - first))
+        Some(self.position(block)? - first)
     }
 
     /// Blocks of a row; none where there are no experts.

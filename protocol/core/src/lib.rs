@@ -29,6 +29,7 @@ pub mod packing;
 pub mod reduction;
 pub mod regime;
 pub mod round;
+pub mod rounding;
 pub mod router;
 pub mod sign;
 pub mod sketch;

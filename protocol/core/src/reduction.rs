@@ -1,7 +1,7 @@
 //! Reducing parts by the run's rule: what an aggregator does, what whoever doubts it repeats, and how a contributor
 //! sees without the others' inputs that what came out is far off.
 
-use crate::aggregate::{self, Input, ResultGrid};
+use crate::aggregate::{self, Input};
 use crate::contribution::PartDigest;
 use crate::grid::power_of_two;
 use crate::ids::{Block, Digest, ShardId, Slot};
@@ -11,6 +11,7 @@ use crate::ledger::WeightedCommit;
 use crate::manifest::{Aggregation, Manifest, Rule};
 use crate::messages::round::Bitmap;
 use crate::regime::{Regime, RowRules};
+use crate::rounding::ResultGrid;
 
 /// A reduced part.
 pub struct Reduced {

@@ -2,6 +2,7 @@
 
 mod update;
 
+use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -416,16 +417,56 @@ pub fn exponents_hash(exponents: &[i16]) -> Digest {
 
 /// Merkle root over chunks of 16,384 values, each value its four little-endian bytes (STATE-2).
 pub fn vector_root(values: &[f32]) -> Digest {
-    let leaves = values
-        .chunks(CHUNK_COEFFICIENTS)
-        .enumerate()
-        .map(|(index, chunk)| merkle::leaf(index as u64, &real_bytes(chunk)));
-    Tree::new(leaves).root()
+    let mut hasher = VectorHasher::default();
+    hasher.update(values);
+    hasher.finish()
 }
 
-/// Little-endian bytes of reals.
-pub fn real_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+/// Computes a [`vector_root`] of values that come one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct VectorHasher {
+    leaves: Vec<Digest>,
+    /// The beginning of a chunk.
+    rest: Vec<f32>,
+}
+
+impl VectorHasher {
+    /// Takes the values that come next.
+    pub fn update(&mut self, mut values: &[f32]) {
+        if !self.rest.is_empty() {
+            let lacks = CHUNK_COEFFICIENTS - self.rest.len();
+            let (first, later) = values.split_at(lacks.min(values.len()));
+            self.rest.extend_from_slice(first);
+            values = later;
+            if self.rest.len() < CHUNK_COEFFICIENTS {
+                return;
+            }
+            self.leaves.push(merkle::leaf(self.leaves.len() as u64, &real_bytes(&self.rest)));
+            self.rest.clear();
+        }
+        let (chunks, rest) = values.as_chunks::<CHUNK_COEFFICIENTS>();
+        for chunk in chunks {
+            self.leaves.push(merkle::leaf(self.leaves.len() as u64, &real_bytes(chunk)));
+        }
+        self.rest.extend_from_slice(rest);
+    }
+
+    /// The root of all of them.
+    pub fn finish(mut self) -> Digest {
+        if !self.rest.is_empty() {
+            self.leaves.push(merkle::leaf(self.leaves.len() as u64, &real_bytes(&self.rest)));
+        }
+        Tree::new(self.leaves).root()
+    }
+}
+
+/// Little-endian bytes of reals: the reals themselves, where the machine has them so.
+pub fn real_bytes(values: &[f32]) -> Cow<'_, [u8]> {
+    if cfg!(target_endian = "little") {
+        Cow::Borrowed(bytemuck::cast_slice(values))
+    } else {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
 }
 
 /// Reals of little-endian bytes; a tail shorter than a value is dropped.
@@ -533,6 +574,18 @@ mod tests {
     use super::*;
     use crate::ids::MemberId;
     use crate::manifest::fixture::{mixture, tiny};
+
+    #[test]
+    fn state_2_a_root_does_not_depend_on_how_the_values_came() {
+        let values: Vec<f32> = (0..3 * CHUNK_COEFFICIENTS + 5).map(|place| place as f32 * 0.5).collect();
+        for (length, step) in
+            [(0, 1), (5, 2), (CHUNK_COEFFICIENTS, 7_000), (values.len(), 9_999), (values.len(), 40_000)]
+        {
+            let mut hasher = VectorHasher::default();
+            values[..length].chunks(step).for_each(|piece| hasher.update(piece));
+            assert_eq!(hasher.finish(), vector_root(&values[..length]), "{length} in steps of {step}");
+        }
+    }
 
     #[test]
     fn state_7_shards_are_runs_of_whole_tensors_and_each_root_is_of_its_own_run() {

@@ -124,7 +124,8 @@ impl StateCopy {
             roots: roots.clone(),
             shards: state.held().collect(),
             exponents: state.exponents.clone(),
-            vectors: [&state.parameters, &state.first, &state.second].map(|values| real_bytes(values)),
+            vectors: [&state.parameters, &state.first, &state.second]
+                .map(|values| real_bytes(values).into_owned()),
         }
     }
 

@@ -116,7 +116,7 @@ fn reals(parameters: u64, count: u64) -> u64 {
 fn past(manifest: &Manifest, parameters: u64) -> u64 {
     let vectors = if manifest.keeps_moments() { 3 } else { 1 };
     let bytes = memory::past(manifest, reals(parameters, vectors));
-    if bytes > memory::PAST_BYTES { bytes } else { 0 }
+    if bytes > memory::ROOM.past { bytes } else { 0 }
 }
 
 const LEDGER: &str = "training.rounds, for the ledger";

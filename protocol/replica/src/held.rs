@@ -1,15 +1,17 @@
 //! A state with its rows in memory or on the disk, and the step that it takes.
 
 use std::borrow::Borrow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use muster_compute::Exact;
 use muster_core::ids::{Digest, Row, ShardId};
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::error::StoreError;
 use muster_store::rows::{RowFile, RowFiles, Rows};
 
+use crate::step::step;
 use crate::stopwatch::{Phase, Stopwatch};
 
 /// A state with its roots, its rows in memory or on the disk.
@@ -17,7 +19,7 @@ use crate::stopwatch::{Phase, Stopwatch};
 pub struct HeldState {
     /// Shards in memory.
     pub state: State,
-    /// Rows on the disk, which stand behind those.
+    /// Shards on the disk, which stand behind those.
     pub rows: Rows,
     /// Roots of all shards of the run.
     pub roots: StateRoots,
@@ -59,15 +61,28 @@ impl HeldState {
         select(&self.state, &self.rows, shards, moments)
     }
 
-    /// Moves its rows from memory to the disk.
-    pub(crate) fn put_rows(&mut self, files: &RowFiles) -> Result<(), StoreError> {
-        for (id, roots) in self.state.held().zip(self.state.roots().shards.iter()) {
-            if let Some(row) = self.state.shard(id).filter(|_| id.row().is_some()) {
-                self.rows.insert(id, files.put(row, *roots)?);
+    /// Moves its rows from memory to the disk; the trunk as well, where it is to go `whole`.
+    ///
+    /// # Errors
+    /// What the disk reports. Nothing has changed then.
+    pub(crate) fn put_away(&mut self, files: &RowFiles, whole: bool) -> Result<(), StoreError> {
+        let mut moved = Rows::new();
+        let away = |id: &ShardId| whole || id.row().is_some();
+        for id in self.state.held().filter(away) {
+            if let (Some(shard), Some(roots)) = (self.state.shard(id), self.roots.shard(id)) {
+                moved.insert(id, files.put(shard, *roots)?);
             }
         }
-        self.state = self.state.select([ShardId::TRUNK]);
+        self.rows.append(&mut moved);
+        self.state = self.state.select(self.state.held().filter(|id| !away(id)).collect::<Vec<_>>());
         Ok(())
+    }
+
+    /// Bytes of all its vectors, wherever they are.
+    pub(crate) fn bytes(&self) -> u64 {
+        let in_memory = self.state.shards.iter().map(|shard| shard.size.coefficients);
+        let on_disk = self.rows.iter().map(|(id, row)| row.shard(*id).size.coefficients);
+        in_memory.chain(on_disk).map(|coefficients| 12 * coefficients as u64).sum()
     }
 
     /// Takes a round's step: what the round gives for each shard, in one update or in several of some shards each, which are
@@ -75,7 +90,7 @@ impl HeldState {
     /// has `rows` of them afterwards.
     ///
     /// # Errors
-    /// That of an update; what the disk reports. The state is of no use any more then.
+    /// That of an update; what the disk reports. What was in memory is of no use any more then.
     pub fn advance<U: Borrow<Update>>(
         &mut self,
         with: Stepper<'_>,
@@ -83,39 +98,50 @@ impl HeldState {
         updates: impl IntoIterator<Item = Result<U, StoreError>>,
     ) -> Result<(), StoreError> {
         let Stepper { manifest, arithmetic, row_files, stopwatch } = with;
-        let before = manifest.model.rows_after(self.state.step());
+        let before = manifest.model.rows_after(self.step());
+        let mut stepped = Rows::new();
         for update in updates {
             let update = update?;
             let update = update.borrow();
             stopwatch.time(Phase::Optimiser, || arithmetic.apply(manifest, &mut self.state, update));
-            let Some(files) = row_files else { continue };
             for id in &update.shards {
-                let Some(file) = self.rows.get_mut(id) else { continue };
-                // One row after the other, so that only one of them is in memory.
-                let mut row = file.load(*id)?;
-                stopwatch.time(Phase::Optimiser, || arithmetic.apply(manifest, &mut row, update));
-                let roots = stopwatch.time(Phase::Hashing, || row.roots());
-                if let (Some(row), Some(roots)) = (row.shard(*id), roots.shards.first()) {
-                    *file = files.put(row, *roots)?;
-                }
+                let (Some(files), Some(file)) = (row_files, self.rows.get(id)) else { continue };
+                let row = stopwatch
+                    .time(Phase::Optimiser, || step(arithmetic, manifest, (*id, file), files, update))?;
+                stepped.insert(*id, row);
             }
         }
+        // All at once: whatever fails before leaves those on the disk as they were.
+        self.rows.append(&mut stepped);
         self.roots = stopwatch.time(Phase::Hashing, || self.found_roots());
-        let now = manifest.model.rows_after(self.state.step());
-        if now == before {
-            return Ok(());
+        let now = manifest.model.rows_after(self.step());
+        if now != before {
+            self.branch(now, rows, row_files)?;
         }
+        Ok(())
+    }
+
+    /// Updates applied so far to the first shard, which every round updates.
+    fn step(&self) -> u32 {
+        let first = self.rows.first_key_value().map(|(id, row)| row.shard(*id).step);
+        self.state.shards.first().map(|shard| shard.step).or(first).unwrap_or_default()
+    }
+
+    /// STATE-8: its one row becomes `now` of them, of which it has these.
+    fn branch(&mut self, now: u16, rows: &[Row], files: Option<&RowFiles>) -> Result<(), StoreError> {
         self.roots = self.roots.branched(now);
         let first = ShardId::of(Row(0));
-        match (row_files, self.state.shard(first), self.roots.shard(first)) {
-            (Some(files), Some(row), Some(roots)) => {
-                // One file for all of them, until they take steps.
-                let file = files.put(row, *roots)?;
-                self.rows = rows.iter().map(|row| (ShardId::of(*row), file.clone())).collect();
-                self.state = self.state.select([ShardId::TRUNK]);
-            }
-            _ => self.state = self.state.branched(rows.iter().copied()),
-        }
+        let written = match (files, self.state.shard(first), self.roots.shard(first)) {
+            (Some(files), Some(row), Some(roots)) => Some(files.put(row, *roots)?),
+            _ => self.rows.remove(&first),
+        };
+        let Some(file) = written else {
+            self.state = self.state.branched(rows.iter().copied());
+            return Ok(());
+        };
+        // One file for all of them, until they take steps.
+        self.rows.extend(rows.iter().map(|row| (ShardId::of(*row), file.clone())));
+        self.state = self.state.select([ShardId::TRUNK]);
         Ok(())
     }
 }
@@ -128,22 +154,25 @@ pub struct KeptState {
     shard_roots: Option<Arc<StateRoots>>,
     /// Whether it has its moments.
     whole: bool,
-    /// The shards that leaves are computed on: in memory, or moved to the disk since.
+    /// The shards that leaves are computed on, in memory or on the disk.
     near: Vec<ShardId>,
     state: Arc<State>,
     /// Shards on the disk.
     rows: Rows,
+    /// Those that leaves are computed on, while somebody does.
+    read: Arc<Mutex<Weak<State>>>,
 }
 
 impl KeptState {
     /// Of a state that is in memory, with the run's root.
     pub fn in_memory(root: Digest, state: Arc<State>) -> Self {
         let (whole, near) = (!state.first.is_empty(), state.held().collect());
-        Self { root, shard_roots: None, whole, near, state, rows: Rows::new() }
+        Self { root, shard_roots: None, whole, near, state, rows: Rows::new(), read: Arc::default() }
     }
 
-    /// Of a state, which shares its memory until the next step; its moments only if it is to be kept `whole`.
-    pub(crate) fn of(held: &HeldState, whole: bool) -> Self {
+    /// Of a state, which shares its memory until the next step; its moments only if it is to be kept `whole`. Leaves are computed
+    /// on what is in memory, and on what is on the disk if everything is there and `near`.
+    pub(crate) fn of(held: &HeldState, whole: bool, near: bool) -> Self {
         let mut state = held.state.clone();
         if !whole {
             (state.first, state.second) = Default::default();
@@ -154,7 +183,12 @@ impl KeptState {
         };
         let rows = held.rows.iter().map(row).collect();
         let shard_roots = Some(Arc::new(held.roots.clone()));
-        Self { shard_roots, rows, ..Self::in_memory(held.roots.root(), state) }
+        let kept = Self { shard_roots, ..Self::in_memory(held.roots.root(), state) };
+        if !held.state.shards.is_empty() {
+            return Self { rows, ..kept };
+        }
+        let near = if near { held.shards().collect() } else { vec![ShardId::TRUNK] };
+        Self { rows, near, whole, ..kept }
     }
 
     /// The same with all its shards on the disk. `roots` are those of the state.
@@ -169,7 +203,7 @@ impl KeptState {
             }
         }
         let (shard_roots, near) = (self.shard_roots.clone(), self.near.clone());
-        Ok(Self { state: Arc::default(), shard_roots, rows, near, ..*self })
+        Ok(Self { state: Arc::default(), shard_roots, rows, near, read: Arc::default(), ..*self })
     }
 
     /// The run's root.
@@ -184,7 +218,17 @@ impl KeptState {
 
     /// The shards that leaves are computed on. Read from the disk if they are there; none where that cannot be read.
     pub fn near(&self) -> Option<Arc<State>> {
-        self.shards(&self.near)
+        if self.rows.is_empty() {
+            return self.shards(&self.near);
+        }
+        // Whoever comes second shares it, however large it is.
+        let mut read = lock(&self.read);
+        if let Some(state) = read.upgrade() {
+            return Some(state);
+        }
+        let state = self.shards(&self.near)?;
+        *read = Arc::downgrade(&state);
+        Some(state)
     }
 
     /// Bytes of the shards that are in memory.
@@ -209,9 +253,13 @@ impl KeptState {
         (selected.shards.len() == shards.len()).then(|| Arc::new(selected))
     }
 
-    /// The state itself, which has these roots; none where the disk cannot be read.
-    pub(crate) fn held(&self, roots: StateRoots) -> Option<HeldState> {
+    /// The state itself, which has these roots, on the disk as far as it is there and `away`; none where the disk cannot be
+    /// read.
+    pub(crate) fn held(&self, roots: StateRoots, away: bool) -> Option<HeldState> {
         let mut rows = self.rows.clone();
+        if away && self.state.shards.is_empty() {
+            return Some(HeldState { state: State::default(), rows, roots });
+        }
         rows.retain(|id, _| !self.near.contains(id));
         Some(HeldState { state: Arc::unwrap_or_clone(self.near()?), rows, roots })
     }

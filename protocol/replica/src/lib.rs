@@ -31,9 +31,9 @@ mod peers;
 pub mod process;
 mod replica;
 mod results;
+mod step;
 mod stopping;
 mod stopwatch;
-mod values;
 mod witness;
 
 pub use allowance::{Allowance, Bounds, parse_gibibytes};
@@ -56,5 +56,4 @@ pub use replica::{Keeps, Replica};
 pub use results::{Results, WantedValues};
 pub use stopping::StopRequests;
 pub use stopwatch::{Phase, Stopwatch};
-pub use values::BlockValues;
 pub use witness::{Brought, Contributions, Exhibited};

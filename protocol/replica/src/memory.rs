@@ -24,8 +24,22 @@ const ROUNDS_BROUGHT: u64 = 2;
 pub const MEASURED: u64 = 200_000_000;
 /// Bytes of states that wait for that.
 const WAITING: u64 = 64 << 20;
-/// Bytes of earlier states in memory: where all of them take more, they are on the disk.
-pub const PAST_BYTES: u64 = 64 << 20;
+/// Bytes that states may take in memory, beyond which they are on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The newest one, with its moments.
+    pub state: u64,
+    /// All earlier ones that are kept.
+    pub past: u64,
+}
+
+/// Of every program: an earlier state is read for an audit now and then, the newest one in each round.
+pub const ROOM: Room = Room { state: 256 << 20, past: 64 << 20 };
+
+/// Whether a state of this run, of one row, is on the disk with its moments.
+pub fn is_away(manifest: &Manifest) -> bool {
+    vectors(manifest.model.parameters(), 3) > ROOM.state
+}
 
 /// Bytes that a run takes, by the settings that they follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +163,7 @@ fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -
     Need {
         // Parameters, two moments, and the update that is applied. The snapshot shares the state's memory.
         model: vectors(parameters, 3 + planes).saturating_add(results).saturating_add(PROGRAM),
-        states: if past > PAST_BYTES { 0 } else { past },
+        states: if past > ROOM.past { 0 } else { past },
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
         text: text(manifest),
@@ -246,8 +260,8 @@ pub fn within(need: Need, available: Option<u64>) -> Result<(), Misuse> {
 pub fn holds(bytes: u64, kept: u64, available: Option<u64>) -> bool {
     match available {
         // So much more is taken in a round whatever is kept.
-        Some(available) => bytes.saturating_add(PAST_BYTES) <= available,
-        None => bytes.saturating_add(kept) <= PAST_BYTES,
+        Some(available) => bytes.saturating_add(ROOM.past) <= available,
+        None => bytes.saturating_add(kept) <= ROOM.past,
     }
 }
 
@@ -309,9 +323,9 @@ mod tests {
 
     #[test]
     fn limit_4_an_earlier_state_is_held_while_there_is_room_for_it() {
-        assert!(holds(1 << 30, u64::MAX, Some((1 << 30) + PAST_BYTES)));
-        assert!(!holds(1 << 30, 0, Some((1 << 30) + PAST_BYTES - 1)));
-        assert!(holds(PAST_BYTES, 0, None) && !holds(PAST_BYTES, 1, None));
+        assert!(holds(1 << 30, u64::MAX, Some((1 << 30) + ROOM.past)));
+        assert!(!holds(1 << 30, 0, Some((1 << 30) + ROOM.past - 1)));
+        assert!(holds(ROOM.past, 0, None) && !holds(ROOM.past, 1, None));
     }
 
     #[test]

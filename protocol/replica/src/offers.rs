@@ -182,7 +182,7 @@ fn bytes(state: &State, vector: StateVector, values: Range<usize>) -> Option<Vec
         StateVector::Second => second,
         StateVector::Exponents => return None,
     };
-    of.get(values).map(real_bytes)
+    of.get(values).map(|values| real_bytes(values).into_owned())
 }
 
 impl Kept {

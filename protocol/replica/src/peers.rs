@@ -5,7 +5,6 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use muster_core::aggregate::ResultGrid;
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::contribution::{PartDigest, open_block};
 use muster_core::error::Reject;
@@ -15,13 +14,13 @@ use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
+use muster_core::rounding::{BlockValues, ResultGrid};
 use muster_net::endpoint::Endpoint;
 use muster_net::error::{Cause, NetError};
 use muster_net::pool::Pool;
 use tokio::time::timeout;
 
 use crate::dialling::Dialling;
-use crate::values::BlockValues;
 
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);

@@ -12,12 +12,12 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
-use muster_store::rows::RowFiles;
+use muster_store::rows::{RowFiles, Rows};
 use tokio::sync::watch;
 
 use crate::archive::states::initial;
 use crate::held::{HeldState, KeptState, Stepper};
-use crate::memory;
+use crate::memory::{self, Room};
 use crate::stopwatch::Stopwatch;
 use crate::witness::{Brought, Exhibited};
 
@@ -45,9 +45,9 @@ pub struct Replica {
     held: HeldState,
     /// Where rows are that are not in memory.
     row_files: Option<RowFiles>,
-    /// Where earlier states go, where all of them take more bytes than this.
-    past_files: Option<(RowFiles, u64)>,
-    /// Whether the disk did not take the last earlier state, which is said once.
+    /// Where states go that take more bytes than these.
+    state_files: Option<(RowFiles, Room)>,
+    /// Whether the disk did not take the last one, which is said once.
     past_refused: bool,
     /// Bytes that the memory has left, where that is known.
     available: fn() -> Option<u64>,
@@ -105,7 +105,7 @@ impl Replica {
         round: Round,
     ) -> Self {
         let layout = Arc::new(Layout::of_run(&manifest));
-        let snapshot = KeptState::of(&held, manifest.keeps_moments());
+        let snapshot = KeptState::of(&held, manifest.keeps_moments(), true);
         let snapshot_roots = held.roots.clone();
         Self {
             manifest,
@@ -115,7 +115,7 @@ impl Replica {
             keeps: watch::Sender::new(Keeps::Everything),
             held,
             row_files: None,
-            past_files: None,
+            state_files: None,
             past_refused: false,
             available: memory::available,
             round,
@@ -133,17 +133,19 @@ impl Replica {
     /// What the disk reports.
     pub fn with_row_files(mut self, files: RowFiles) -> Result<Self, StoreError> {
         if self.held.roots.rows() > 1 {
-            self.held.put_rows(&files)?;
-            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments());
+            self.held.put_away(&files, false)?;
         }
         self.row_files = Some(files);
+        self.snapshot = self.kept();
         Ok(self)
     }
 
-    /// The same, with earlier states on the disk from now on if all of them would take more bytes than these.
+    /// The same, with states on the disk from now on that take more than this room: earlier ones, and the newest as well.
     #[must_use]
-    pub fn with_past_files(self, files: RowFiles, beyond: u64) -> Self {
-        Self { past_files: Some((files, beyond)), ..self }
+    pub fn with_state_files(mut self, files: RowFiles, room: Room) -> Self {
+        self.state_files = Some((files, room));
+        self.put_away();
+        self
     }
 
     /// The same on a machine whose memory has as much left as this says: for tests.
@@ -196,7 +198,7 @@ impl Replica {
             self.held.rows.retain(|shard, _| wanted.contains(shard));
             self.held.state = self.held.state.select(wanted);
             // Leaves are computed on the snapshot, which is of what a seat holds.
-            self.snapshot = KeptState::of(&self.held, self.manifest.keeps_moments());
+            self.snapshot = self.kept();
         }
     }
 
@@ -281,11 +283,16 @@ impl Replica {
         let rows: Vec<Row> =
             self.wanted_of(self.manifest.model.rows()).into_iter().filter_map(ShardId::row).collect();
         self.settle()?;
-        let Self { manifest, arithmetic, held, stopwatch, row_files, .. } = self;
-        let row_files = row_files.as_ref();
-        self.torn = true;
-        held.advance(Stepper { manifest, arithmetic, row_files, stopwatch }, &rows, updates)?;
-        self.torn = false;
+        if self.is_away() && self.held.rows.len() == 1 {
+            let updates = updates.into_iter().collect::<Result<Vec<U>, StoreError>>()?;
+            let all = || updates.iter().map(|update| Ok(update.borrow()));
+            if let Err(error) = self.advance(&rows, all()) {
+                self.bring_back(&error)?;
+                self.advance(&rows, all())?;
+            }
+        } else {
+            self.advance(&rows, updates)?;
+        }
         self.round = self.round.next();
         if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.held.roots.shards.len()) {
             self.held.roots = sealed.overlaid(&self.held.roots, self.held.shards());
@@ -295,20 +302,78 @@ impl Replica {
         Ok(self.held.roots.clone())
     }
 
+    /// Takes a step of the state.
+    fn advance<U: Borrow<Update>>(
+        &mut self,
+        rows: &[Row],
+        updates: impl IntoIterator<Item = Result<U, StoreError>>,
+    ) -> Result<(), StoreError> {
+        let away = self.is_away();
+        let Self { manifest, arithmetic, held, stopwatch, row_files, state_files, .. } = self;
+        let state_files = state_files.as_ref().map(|(files, _)| files).filter(|_| away);
+        let row_files = row_files.as_ref().or(state_files);
+        // What is on the disk is written anew, beside what it was.
+        self.torn = !away;
+        held.advance(Stepper { manifest, arithmetic, row_files, stopwatch }, rows, updates)?;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Whether all of the state is on the disk.
+    fn is_away(&self) -> bool {
+        self.held.state.shards.is_empty()
+    }
+
+    /// LIMIT-4: a state whose next step the disk does not take comes back to the memory while that has room for it.
+    ///
+    /// # Errors
+    /// What the disk reports, where the memory has no room either, or the disk does not give the state.
+    fn bring_back(&mut self, error: &StoreError) -> Result<(), StoreError> {
+        self.past_refused = self.holds_instead(self.held.bytes(), error)?;
+        let shards: Vec<ShardId> = self.held.shards().collect();
+        let state = self.held.select(&shards, true)?;
+        self.held = HeldState { state, rows: Rows::new(), roots: self.held.roots.clone() };
+        Ok(())
+    }
+
     /// Before the state changes: the snapshot goes to the disk where earlier states are kept there. It would have a copy made of
     /// all that the next step changes.
     ///
     /// # Errors
     /// [`StoreError`] where neither the disk nor the memory takes it.
     fn settle(&mut self) -> Result<(), StoreError> {
+        self.put_away();
         let all = memory::past(&self.manifest, self.snapshot.bytes() as u64);
-        if let Some((files, _)) = self.past_files.as_ref().filter(|(_, beyond)| all > *beyond) {
+        if let Some((files, _)) = self.state_files.as_ref().filter(|(_, room)| all > room.past) {
             match self.snapshot.stored(files, &self.snapshot_roots) {
                 Ok(stored) => (self.snapshot, self.past_refused) = (stored, false),
-                Err(error) => self.past_refused = self.holds_instead(&self.snapshot, &error)?,
+                Err(error) => {
+                    self.past_refused = self.holds_instead(self.snapshot.bytes() as u64, &error)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// The state goes to the disk if it takes more than its room. LIMIT-4: one that the disk does not take stays in memory,
+    /// where it is already.
+    fn put_away(&mut self) {
+        let large = |room: &Room| !self.is_away() && self.held.bytes() > room.state;
+        let Some((files, _)) = self.state_files.as_ref().filter(|(_, room)| large(room)) else { return };
+        match self.held.put_away(files, true) {
+            Ok(()) => self.snapshot = self.kept(),
+            Err(error) => {
+                if !self.past_refused {
+                    tracing::warn!("the state stays in memory until the disk takes it: {error}");
+                }
+                self.past_refused = true;
+            }
+        }
+    }
+
+    /// What is kept of the state as it is now. Where rows are on the disk because there are many, leaves are computed on none.
+    fn kept(&self) -> KeptState {
+        KeptState::of(&self.held, self.manifest.keeps_moments(), self.row_files.is_none())
     }
 
     /// Drops earlier states, up to one less than are kept.
@@ -320,28 +385,28 @@ impl Replica {
 
     /// After the state has changed: the snapshot is an earlier state now, and the new one shares the state's memory.
     fn renew(&mut self) {
-        let snapshot = KeptState::of(&self.held, self.manifest.keeps_moments());
+        let snapshot = self.kept();
         self.history.push_back(std::mem::replace(&mut self.snapshot, snapshot));
         self.snapshot_roots = self.held.roots.clone();
     }
 
-    /// LIMIT-4: an earlier state that the disk does not take stays in memory while that has room for it: audits may ask for it.
+    /// LIMIT-4: a state of so many bytes that the disk does not take stays in memory while that has room for it: audits may ask for it.
     /// Always true.
     ///
     /// # Errors
     /// What the disk reports, where the memory has no room either.
-    fn holds_instead(&self, before: &KeptState, error: &StoreError) -> Result<bool, StoreError> {
+    fn holds_instead(&self, bytes: u64, error: &StoreError) -> Result<bool, StoreError> {
         let kept = self.history.iter().map(|kept| kept.bytes() as u64).sum();
-        let (bytes, left) = (before.bytes() as u64, (self.available)());
+        let left = (self.available)();
         if !memory::holds(bytes, kept, left) {
             let left = left.map(|left| format!(" ({} left)", memory::shown(left))).unwrap_or_default();
             return Err(error.clone().and(format!(
-                "the memory{left} has no room for another earlier state of {} (retention.states)",
+                "the memory{left} has no room for another state of {} (retention.states)",
                 memory::shown(bytes)
             )));
         }
         if !self.past_refused {
-            tracing::warn!("earlier states stay in memory until the disk takes them: {error}");
+            tracing::warn!("states stay in memory until the disk takes them: {error}");
         }
         Ok(true)
     }
@@ -360,7 +425,8 @@ impl Replica {
         }
         // Without its moments a state cannot be trained on.
         let kept = self.history.iter().rev().find(|kept| kept.root() == root && kept.has_moments());
-        let Some(held) = kept.and_then(|kept| kept.held(sealed.clone())) else { return Ok(false) };
+        let away = self.is_away();
+        let Some(held) = kept.and_then(|kept| kept.held(sealed.clone(), away)) else { return Ok(false) };
         self.settle()?;
         self.held = held;
         (self.round, self.torn) = (round, false);
@@ -384,6 +450,7 @@ impl Replica {
         (self.round, self.torn) = (round, false);
         self.make_room();
         self.renew();
+        self.put_away();
         Ok(())
     }
 
@@ -422,21 +489,27 @@ pub(crate) fn mean_held_out_loss(
     held: &HeldState,
 ) -> Option<f64> {
     let (sequence, most, rows) = (manifest.model.sequence, held_out_windows(manifest), held.roots.rows());
+    let layout = Layout::of_run(manifest);
+    let on_path = |row: Row| {
+        let path: Vec<ShardId> = layout.path(row).collect();
+        let path = held.select(&path, false);
+        path.inspect_err(|error| tracing::warn!("no held-out loss: {error}")).ok()
+    };
     if rows == 1 {
         let windows = dataset.held_out_windows(sequence, most);
-        return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, &held.state, &windows));
+        if windows.is_empty() {
+            return None;
+        }
+        let read = if held.rows.is_empty() { None } else { Some(on_path(Row(0))?) };
+        return Some(arithmetic.evaluate(manifest, read.as_ref().unwrap_or(&held.state), &windows));
     }
-    let layout = Layout::of_run(manifest);
     let routed = dataset.routed_held_out_windows(sequence, most, |row| row.0 < rows);
     let (mut sum, mut count) = (0.0, 0);
     for row in held.shards().filter_map(ShardId::row) {
         let windows = routed.iter().filter(|window| window.row == Some(row));
         let windows: Vec<Vec<u32>> = windows.map(|window| window.tokens.clone()).collect();
         if !windows.is_empty() {
-            let path: Vec<ShardId> = layout.path(row).collect();
-            let path = held.select(&path, false);
-            let path = path.inspect_err(|error| tracing::warn!("no held-out loss: {error}")).ok()?;
-            sum += arithmetic.evaluate(manifest, &path, &windows) * windows.len() as f64;
+            sum += arithmetic.evaluate(manifest, &on_path(row)?, &windows) * windows.len() as f64;
             count += windows.len();
         }
     }

@@ -3,20 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use muster_core::aggregate::ResultGrid;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{BlockQuery, Response};
-use muster_core::state::{Update, reals};
+use muster_core::rounding::{BlockValues, ResultGrid};
+use muster_core::state::Update;
 use muster_store::home::Home;
 
 use tokio::sync::watch;
 
 use crate::peers::{Contact, PeerError, Peers, bulk, contact};
-use crate::values::BlockValues;
 
 /// Rounds kept for members that are a little behind.
 const ROUNDS: usize = 6;
@@ -182,7 +181,7 @@ impl Results {
     pub fn block(&self, round: Round, block: Block, digest: &Digest) -> Option<Vec<f32>> {
         // The lock is free again before they are unpacked.
         let held = self.held(round, block, digest);
-        held.map(|values| values.reals(self.grid(block)))
+        held.map(|values| values.reals().into_owned())
     }
 
     fn held(&self, round: Round, block: Block, digest: &Digest) -> Option<Arc<BlockValues>> {
@@ -199,7 +198,7 @@ impl Results {
     }
 
     /// Values that were applied, from the disk. They are not checked: whoever asks compares them with a digest.
-    fn on_disk(&self, round: Round, block: Block) -> Option<Vec<u8>> {
+    fn on_disk(&self, round: Round, block: Block) -> Option<BlockValues> {
         let read = self.disk.as_ref()?.read_update_block(&self.layout, round, block);
         read.inspect_err(|error| tracing::warn!("a result cannot be served: {error}")).ok().flatten()
     }
@@ -210,7 +209,7 @@ impl Results {
         for block in &query.blocks {
             match self.shown(query.round, *block) {
                 Some(held) => bytes.extend(held.bytes()?),
-                None => bytes.extend(self.grid(*block).pack(&reals(&self.on_disk(query.round, *block)?))?),
+                None => bytes.extend(self.on_disk(query.round, *block)?.bytes()?),
             }
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;
@@ -239,11 +238,11 @@ impl Results {
         if missing.is_empty() { Ok(update) } else { Err(missing) }
     }
 
-    /// Writes the values of a block into an update; whether they are held.
+    /// Puts the values of a block into an update; whether they are held.
     fn fill(&self, round: Round, block: Block, digest: &Digest, update: &mut Update) -> bool {
         // Values are believed by their digest alone, which says nothing of the layout.
-        self.block(round, block, digest)
-            .is_some_and(|values| update.put(&self.layout, block, &values).is_some())
+        self.held(round, block, digest)
+            .is_some_and(|values| update.put_held(&self.layout, block, values).is_some())
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -308,7 +307,7 @@ mod tests {
         assert_eq!(results.update(Round(3), &part(second), &[ShardId::TRUNK]).err(), Some(vec![Part(0)]));
         results.put(Round(3), &[block], &second, vec![vec![2.0; length]]);
         let update = results.update(Round(3), &part(second), &[ShardId::TRUNK]).ok().unwrap();
-        assert_eq!(update.values[layout.block(block).unwrap().range.start], 2.0);
+        assert_eq!(update.block(&layout, block).unwrap()[0], 2.0);
         // Whoever brings the first ones once more takes nothing away.
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
         assert!(results.update(Round(3), &part(second), &[ShardId::TRUNK]).is_ok());
@@ -316,6 +315,6 @@ mod tests {
         results.put_own(Round(3), &[block], &second, vec![vec![2.0; length]]);
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
         let shown = results.shown(Round(3), block).unwrap();
-        assert_eq!(shown.reals(results.grid(block))[0], 2.0);
+        assert_eq!(shown.reals()[0], 2.0);
     }
 }

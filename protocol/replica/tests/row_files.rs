@@ -12,12 +12,17 @@ use muster_core::manifest::fixture::{mixture, tiny};
 use muster_core::manifest::{Family, Manifest, Rollback};
 use muster_core::messages::offer::{StateQuery, StateVector};
 use muster_core::state::{ShardStep, StateRoots, Update, real_bytes};
+use muster_replica::memory::Room;
 use muster_replica::{Asker, HeldState, Offers, Replica};
 use muster_store::dataset::{Dataset, SourceText, pack};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 
 const ROWS: u16 = 4;
+/// No room for earlier states.
+const PAST: Room = Room { state: u64::MAX, past: 0 };
+/// No room for any state.
+const NONE: Room = Room { state: 0, past: 0 };
 
 /// A folder of this process, removed in the end.
 struct Folder(PathBuf);
@@ -129,8 +134,9 @@ fn earlier_states_on_the_disk_have_the_bits_of_those_in_memory() {
         let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let mut replicas = [
             genesis(),
-            genesis().with_past_files(files.clone(), 0),
-            genesis().with_row_files(files.clone()).unwrap().with_past_files(files, 0),
+            genesis().with_state_files(files.clone(), PAST),
+            genesis().with_state_files(files.clone(), NONE),
+            genesis().with_row_files(files.clone()).unwrap().with_state_files(files, PAST),
         ];
         let layout = replicas[0].layout().clone();
         let mut all: Vec<StateRoots> = vec![replicas[0].roots().clone()];
@@ -144,14 +150,18 @@ fn earlier_states_on_the_disk_have_the_bits_of_those_in_memory() {
                 assert!(kept.iter().all(|kept| kept.has_moments() == rewinds));
                 for row in (0..before.rows()).map(Row) {
                     let path: Vec<ShardId> = layout.path(row).collect();
-                    let [memory, past, both] = kept.each_ref().map(|kept| kept.shards(&path).unwrap());
-                    assert!(memory == past && memory == both, "round {round}, {row:?}");
+                    let [memory, others @ ..] = kept.each_ref().map(|kept| kept.shards(&path).unwrap());
+                    assert!(others.iter().all(|other| *other == memory), "round {round}, {row:?}");
                 }
-                assert_eq!(kept[0].near(), kept[1].near(), "round {round}");
+                assert!(
+                    kept[0].near() == kept[1].near() && kept[0].near() == kept[2].near(),
+                    "round {round}"
+                );
             }
         }
-        // Three of them, with moments or without, and each row of the third replica besides.
-        let most = (if rewinds { 2 } else { 1 }) * 3 * 2 * (usize::from(ROWS) + 1) + 2 * usize::from(ROWS);
+        // Three of them, with moments or without, and each row of two replicas besides, of one the trunk as well.
+        let most =
+            (if rewinds { 2 } else { 1 }) * 3 * 3 * (usize::from(ROWS) + 1) + 4 * usize::from(ROWS) + 2;
         assert!(folder.row_files() <= most, "{}", folder.row_files());
         for replica in &mut replicas {
             assert_eq!(replica.rewind(&all[5], Round(7)).unwrap(), rewinds);
@@ -159,7 +169,7 @@ fn earlier_states_on_the_disk_have_the_bits_of_those_in_memory() {
         }
         let last = update(&layout, 7, &shards(7, ROWS));
         let roots = replicas.each_mut().map(|replica| replica.apply([Ok(&last)], None).unwrap());
-        assert!(roots[0] == roots[1] && roots[0] == roots[2]);
+        assert!(roots.iter().all(|other| *other == roots[0]));
         drop(replicas);
         assert_eq!(folder.row_files(), 0);
     }
@@ -210,7 +220,7 @@ fn a_state_with_rows_on_the_disk_is_written_read_and_offered() {
     let HeldState { state, rows, roots } = disk.held_state().clone();
     home.save_state_and_rows(Round(3), &state, &rows, &roots).unwrap();
     assert_eq!(home.load_state(Round(3)).unwrap(), (memory.state().clone(), roots.clone()));
-    let (state, rows, roots) = home.load_state_and_rows(Round(3), &files).unwrap();
+    let (state, rows, roots) = home.load_state_and_rows(Round(3), &files, &|id| id.row().is_some()).unwrap();
     let held = HeldState { state, rows, roots };
     let resumed = Replica::resume(manifest.clone(), dataset.clone(), 1, None, held, Round(3)).unwrap();
     let mut resumed = resumed.with_row_files(files).unwrap();
@@ -228,7 +238,7 @@ fn a_state_with_rows_on_the_disk_is_written_read_and_offered() {
             let root = offer.roots.root();
             let query = StateQuery { round: Round(3), root, shard: *shard, vector, first: 0, count: 1 };
             let piece = offers.piece(Asker::Anybody, &query).unwrap();
-            assert_eq!(piece.bytes[..], real_bytes(values), "{shard:?} {vector:?}");
+            assert_eq!(piece.bytes[..], real_bytes(values)[..], "{shard:?} {vector:?}");
         }
     }
     let expected = memory.apply([Ok(&next)], None).unwrap();
@@ -270,7 +280,7 @@ fn limit_4_where_neither_disk_nor_memory_takes_an_earlier_state_the_reason_is_sa
     let home = Home::open(&folder.0.join("home")).unwrap();
     let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
     let files = home.row_files().unwrap();
-    let on_disk = || genesis().with_past_files(files.clone(), 0);
+    let on_disk = || genesis().with_state_files(files.clone(), PAST);
     // A disk that takes nothing.
     fs::remove_dir(folder.0.join("home/rows")).unwrap();
     let update = update(genesis().layout(), 0, &shards(0, ROWS));
@@ -284,4 +294,47 @@ fn limit_4_where_neither_disk_nor_memory_takes_an_earlier_state_the_reason_is_sa
     assert!(why.contains("retention.states") && !cramped.is_torn(), "{why}");
     // Nothing is lost: the state is what it was, and may be written down.
     assert_eq!(cramped.held_state().found_roots().root(), before);
+}
+
+/// The state is one file after the other, which a full disk ends.
+#[test]
+fn limit_4_a_state_whose_step_the_disk_does_not_take_comes_back_to_the_memory() {
+    let folder = Folder::new("back");
+    let (manifest, dataset) = manifest(&folder.0, 0);
+    let manifest = Arc::new(Manifest {
+        model: tiny(MemberId([1; 32]), MemberId([2; 32]), 12, 2).model,
+        ..Manifest::clone(&manifest)
+    });
+    let home = Home::open(&folder.0.join("home")).unwrap();
+    let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
+    // Where a file of its name is already, none is written; those that are there can be read.
+    let taken = |number: u32| folder.0.join(format!("home/rows/{number}.row"));
+    for takes in [true, false] {
+        let (mut memory, disk) = (genesis(), genesis().with_state_files(home.row_files().unwrap(), NONE));
+        let mut disk = disk.with_memory(if takes { || Some(1 << 40) } else { || Some(1 << 20) });
+        let layout = memory.layout().clone();
+        let step = |round| update(&layout, round, &[ShardId::TRUNK]);
+        assert_eq!(memory.apply([Ok(&step(0))], None).unwrap(), disk.apply([Ok(&step(0))], None).unwrap());
+        assert!(disk.state().shards.is_empty() && folder.row_files() > 0, "all of it is there");
+        let before = disk.roots().clone();
+        (4..5).for_each(|number| fs::write(taken(number), b"").unwrap());
+        let applied = disk.apply([Ok(&step(1))], None);
+        assert!(!disk.is_torn());
+        if takes {
+            assert_eq!(applied.unwrap(), memory.apply([Ok(&step(1))], None).unwrap());
+            assert!(!disk.state().shards.is_empty(), "in memory until the disk takes it");
+        } else {
+            let why = applied.unwrap_err().to_string();
+            assert!(why.contains("4.row") && why.contains("has no room for another state"), "{why}");
+            assert_eq!(*disk.roots(), before);
+            (4..5).for_each(|number| fs::remove_file(taken(number)).unwrap());
+            assert_eq!(
+                memory.apply([Ok(&step(1))], None).unwrap(),
+                disk.apply([Ok(&step(1))], None).unwrap()
+            );
+        }
+        assert_eq!(memory.apply([Ok(&step(2))], None).unwrap(), disk.apply([Ok(&step(2))], None).unwrap());
+        assert!(disk.state().shards.is_empty(), "on the disk again");
+        assert!(disk.state_at(&before.root()).and_then(|kept| kept.near()).is_some(), "audits have it still");
+    }
 }

@@ -197,7 +197,7 @@ mod tests {
             left = left.checked_sub(1)?;
             let [parameters, first, second] = [&state.parameters, &state.first, &state.second];
             let of = [parameters, first, second][VECTORS.iter().position(|own| *own == vector).unwrap()];
-            Some(real_bytes(&of[values]))
+            Some(real_bytes(&of[values]).into_owned())
         })
     }
 
@@ -209,8 +209,8 @@ mod tests {
         assert!(save(&home, 6, &kept, 6).unwrap());
         let file = home.open_offer(Round(6)).unwrap();
         let read = |shard, vector, values| file.read(ShardId(shard), vector, values).unwrap();
-        assert_eq!(read(0, StateVector::Parameters, 0..third), real_bytes(&kept.parameters[..third]));
-        assert_eq!(read(2, StateVector::First, 5..9), real_bytes(&kept.first[third + 5..third + 9]));
+        assert_eq!(read(0, StateVector::Parameters, 0..third), real_bytes(&kept.parameters[..third])[..]);
+        assert_eq!(read(2, StateVector::First, 5..9), real_bytes(&kept.first[third + 5..third + 9])[..]);
         assert!(read(2, StateVector::Second, 0..0).is_empty());
         assert_eq!(read(2, StateVector::Exponents, 0..2), [4, 0, 44, 1]);
         for (shard, vector, values) in [
@@ -223,7 +223,7 @@ mod tests {
         // Dropped, it is still there for who reads it.
         home.prune_offers(&|round| round > Round(6)).unwrap();
         assert_eq!(home.open_offer(Round(6)).err().unwrap().kind(), Kind::Missing);
-        assert_eq!(read(0, StateVector::First, 0..1), real_bytes(&kept.first[..1]));
+        assert_eq!(read(0, StateVector::First, 0..1), real_bytes(&kept.first[..1])[..]);
     }
 
     #[test]

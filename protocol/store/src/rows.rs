@@ -1,24 +1,25 @@
-//! Shards on disk instead of in memory, rows of experts above all: scratch files in `rows/`, each removed once no state has it
-//! any more.
+//! Shards on disk instead of in memory, those of large models and rows of experts above all: scratch files in `rows/`, each
+//! removed once no state has it any more.
 //!
 //! They outlive no process: a restart makes them anew from what is kept of states and aggregates.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_core::ids::ShardId;
+use muster_core::layout::ShardSize;
 use muster_core::messages::offer::StateVector;
-use muster_core::state::{Shard, ShardRoots, ShardView, State, vector_root};
+use muster_core::state::{Shard, ShardRoots, ShardView, State, VectorHasher, real_bytes, reals};
 
 use crate::error::{Result, StoreError};
-use crate::files::{self, Care};
+use crate::files;
 use crate::home::{Home, ROWS};
 use crate::patience::patiently;
-use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
+use crate::vectors::{PIECE, VECTORS, damaged};
 
 const ADVICE: &str = "check the disk and start again: what lies there is computed anew";
 
@@ -42,6 +43,9 @@ pub struct RowFile {
     roots: ShardRoots,
     parameters: Arc<ScratchFile>,
     moments: Option<Arc<ScratchFile>>,
+    /// A checksum of each piece of each vector.
+    // Of 32 bits: it tells what a disk has changed, and nobody else can write there.
+    sums: Arc<[Vec<u32>; 3]>,
 }
 
 /// A file that is removed when this is dropped.
@@ -69,21 +73,235 @@ impl RowFiles {
     pub fn put(&self, row: ShardView<'_>, roots: ShardRoots) -> Result<RowFile> {
         let [parameters, moments @ ..] = row.vectors;
         let has_moments = moments.iter().all(|moments| moments.len() == parameters.len());
-        Ok(RowFile {
-            shard: row.shard,
-            exponents: row.exponents.into(),
-            roots,
-            parameters: self.write(&[parameters])?,
-            moments: has_moments.then(|| self.write(&moments)).transpose()?,
-        })
+        let mut new = self.begin(row.shard.size, has_moments)?;
+        new.writers.iter_mut().flatten().for_each(|writer| writer.hasher = None);
+        for (vector, values) in VECTORS.into_iter().zip(row.vectors).take(if has_moments { 3 } else { 1 }) {
+            new.write(vector, values)?;
+        }
+        Ok(RowFile { roots, ..new.finish(row.shard, row.exponents)? })
     }
 
-    fn write(&self, vectors: &[&[f32]]) -> Result<Arc<ScratchFile>> {
+    /// Begins a row of this size, with moments or without, whose vectors are written next.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn begin(&self, size: ShardSize, has_moments: bool) -> Result<NewRow> {
+        let parameters = self.file()?;
+        let moments = has_moments.then(|| self.file()).transpose()?;
+        let writer = |vector: StateVector| {
+            let (path, before) = match vector {
+                StateVector::Parameters | StateVector::Exponents => (Some(&parameters), 0),
+                StateVector::First => (moments.as_ref(), 0),
+                StateVector::Second => (moments.as_ref(), size.coefficients),
+            };
+            path.map(|path| VectorWriter::open(path, before)).transpose()
+        };
+        let writers = [writer(VECTORS[0])?, writer(VECTORS[1])?, writer(VECTORS[2])?];
+        Ok(NewRow { size, parameters, moments, writers })
+    }
+
+    fn file(&self) -> Result<Arc<ScratchFile>> {
         let path = self.directory.join(format!("{}.row", self.next.fetch_add(1, Ordering::Relaxed)));
-        files::write(&path, Care::Cheap, |file| {
-            vectors.iter().try_for_each(|values| write_reals(file, values))
-        })?;
+        let created = patiently(|| File::options().write(true).create_new(true).open(&path));
+        created.map_err(|error| StoreError::io(&path, &error))?;
         Ok(Arc::new(ScratchFile(path)))
+    }
+}
+
+/// A row that is being written, each vector from its first value to its last. Dropped, it leaves nothing.
+pub struct NewRow {
+    size: ShardSize,
+    parameters: Arc<ScratchFile>,
+    moments: Option<Arc<ScratchFile>>,
+    /// None of moments that it does not have.
+    writers: [Option<VectorWriter>; 3],
+}
+
+impl NewRow {
+    /// Writes the next values of a vector.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports. The row is of no use any more then.
+    pub fn write(&mut self, vector: StateVector, values: &[f32]) -> Result<()> {
+        match self.writers.iter_mut().zip(VECTORS).find(|(_, written)| *written == vector) {
+            Some((Some(writer), _)) => {
+                writer.write(values)?;
+                // It may be read from here on.
+                if writer.written == self.size.coefficients { writer.flush() } else { Ok(()) }
+            }
+            _ => Err(lacks_moments(&self.parameters.0)),
+        }
+    }
+
+    /// Reads a vector again that was written as a whole; none of another one.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn reader(&self, vector: StateVector) -> Result<Option<VectorReader>> {
+        let written = self.writers.iter().zip(VECTORS).find(|(_, written)| *written == vector);
+        match written.and_then(|(writer, _)| writer.as_ref()) {
+            Some(writer) if writer.written == self.size.coefficients => {
+                let path = writer.path.clone();
+                VectorReader::open(path, writer.before, self.size.coefficients, writer.sums.clone()).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The row, once all of its vectors are written.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Refused`] where values are missing; what the system reports.
+    pub fn finish(self, shard: Shard, exponents: &[i16]) -> Result<RowFile> {
+        let Self { size, parameters, moments, writers } = self;
+        let path = parameters.0.clone();
+        let mut sums: [Vec<u32>; 3] = Default::default();
+        // Moments that it does not have count as absent: no moments have that root.
+        let mut roots = [VectorHasher::default().finish(); 3];
+        for ((writer, sums), root) in writers.into_iter().zip(&mut sums).zip(&mut roots) {
+            let Some(writer) = writer else { continue };
+            if writer.written != size.coefficients {
+                return Err(StoreError::refused(
+                    &path,
+                    "is a row without all of its values",
+                    "nothing is kept",
+                ));
+            }
+            *sums = writer.sums;
+            if let Some(hasher) = writer.hasher {
+                *root = hasher.finish();
+            }
+        }
+        let [values, first, second] = roots;
+        let roots = ShardRoots {
+            step: shard.step,
+            beta_powers: shard.beta_powers.map(f64::to_bits),
+            exponents: muster_core::state::exponents_hash(exponents),
+            parameters: values,
+            first,
+            second,
+        };
+        let (exponents, sums) = (exponents.into(), Arc::new(sums));
+        Ok(RowFile { shard, exponents, roots, parameters, moments, sums })
+    }
+}
+
+/// Writes a vector, and computes its root and checksums on the way.
+struct VectorWriter {
+    path: PathBuf,
+    file: File,
+    /// Values that stand before it in the file.
+    before: usize,
+    /// Values so far, and those of them that are not in the file yet.
+    written: usize,
+    pending: Vec<f32>,
+    /// None where its root is known.
+    hasher: Option<VectorHasher>,
+    sums: Vec<u32>,
+}
+
+impl VectorWriter {
+    fn open(ScratchFile(path): &ScratchFile, before: usize) -> Result<Self> {
+        let opened = patiently(|| File::options().write(true).open(path)).and_then(|mut file| {
+            file.seek(SeekFrom::Start(4 * before as u64))?;
+            Ok(file)
+        });
+        let file = opened.map_err(|error| StoreError::io(path, &error))?;
+        let (pending, sums) = (Vec::with_capacity(PIECE), Vec::new());
+        let hasher = Some(VectorHasher::default());
+        Ok(Self { path: path.clone(), file, before, written: 0, pending, hasher, sums })
+    }
+
+    fn write(&mut self, mut values: &[f32]) -> Result<()> {
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(values);
+        }
+        self.written += values.len();
+        while self.pending.len() + values.len() >= PIECE {
+            let (now, later) = values.split_at(PIECE - self.pending.len());
+            values = later;
+            if self.pending.is_empty() {
+                self.put(now)?;
+            } else {
+                self.pending.extend_from_slice(now);
+                self.flush()?;
+            }
+        }
+        self.pending.extend_from_slice(values);
+        Ok(())
+    }
+
+    fn put(&mut self, piece: &[f32]) -> Result<()> {
+        let bytes = real_bytes(piece);
+        self.sums.push(crc32fast::hash(&bytes));
+        self.file.write_all(&bytes).map_err(|error| StoreError::io(&self.path, &error))
+    }
+
+    /// Writes what waits for the rest of a piece.
+    fn flush(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        if !pending.is_empty() {
+            self.put(&pending)?;
+        }
+        self.pending = pending;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+/// Reads a vector from its first value to its last, and compares it with its checksums on the way.
+pub struct VectorReader {
+    path: PathBuf,
+    file: File,
+    /// Values that were not read from the file yet.
+    left: usize,
+    sums: std::vec::IntoIter<u32>,
+    /// A piece of it, and how much of that was given.
+    piece: Vec<f32>,
+    given: usize,
+}
+
+impl VectorReader {
+    fn open(path: PathBuf, before: usize, count: usize, sums: Vec<u32>) -> Result<Self> {
+        let opened = patiently(|| File::open(&path)).and_then(|mut file| {
+            file.seek(SeekFrom::Start(4 * before as u64))?;
+            Ok(file)
+        });
+        let file = opened.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
+        Ok(Self { path, file, left: count, sums: sums.into_iter(), piece: Vec::new(), given: 0 })
+    }
+
+    /// Puts the next `count` values behind those of `into`.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Corrupt`] when the disk has changed a bit, or there are no more values; what the system reports.
+    pub fn read(&mut self, mut count: usize, into: &mut Vec<f32>) -> Result<()> {
+        into.reserve(count);
+        while count > 0 {
+            if self.given == self.piece.len() {
+                let read = self.next_piece();
+                read.map_err(|error| StoreError::io(&self.path, &error).advise(ADVICE))?;
+            }
+            let some = &self.piece[self.given..];
+            let some = &some[..count.min(some.len())];
+            into.extend_from_slice(some);
+            self.given += some.len();
+            count -= some.len();
+        }
+        Ok(())
+    }
+
+    fn next_piece(&mut self) -> io::Result<()> {
+        let length = self.left.min(PIECE);
+        let sum = self.sums.next().ok_or_else(|| damaged("it has no more values"))?;
+        let mut bytes = vec![0; 4 * length];
+        self.file.read_exact(&mut bytes)?;
+        if crc32fast::hash(&bytes) != sum {
+            return Err(damaged("its values do not give their checksum"));
+        }
+        (self.piece, self.given) = (reals(&bytes), 0);
+        self.left -= length;
+        Ok(())
     }
 }
 
@@ -101,6 +319,11 @@ impl RowFile {
     /// Its roots.
     pub fn roots(&self) -> &ShardRoots {
         &self.roots
+    }
+
+    /// Whether it has its moments.
+    pub fn has_moments(&self) -> bool {
+        self.moments.is_some()
     }
 
     /// The same row without its moments, whose file may go then.
@@ -127,48 +350,51 @@ impl RowFile {
     }
 
     fn read(&self, id: ShardId, vectors: &[StateVector]) -> Result<State> {
-        let mut read = Vec::with_capacity(vectors.len());
-        for vector in vectors {
-            let (path, file) = self.open(*vector)?;
-            let values = read_reals(&mut BufReader::new(file), self.shard.size.coefficients);
-            let values = values.map_err(|error| StoreError::io(path, &error).advise(ADVICE))?;
-            if vector_root(&values) != vector.root(&self.roots) {
-                return Err(StoreError::corrupt(path, "its values do not give its roots", ADVICE));
-            }
-            read.push(values.into());
+        let mut read: [Vec<f32>; 3] = Default::default();
+        for (vector, values) in vectors.iter().zip(&mut read) {
+            self.reader(*vector)?.read(self.shard.size.coefficients, values)?;
         }
-        let mut read = read.into_iter();
-        let mut next = || read.next().unwrap_or_default();
+        let [parameters, first, second] = read.map(Into::into);
         let (shards, exponents) = (vec![self.shard(id)], self.exponents.to_vec());
-        Ok(State { shards, exponents, parameters: next(), first: next(), second: next() })
+        Ok(State { shards, exponents, parameters, first, second })
     }
 
-    /// The file of a vector, at its first value.
-    fn open(&self, vector: StateVector) -> Result<(&Path, File)> {
+    /// Reads one of its vectors.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn reader(&self, vector: StateVector) -> Result<VectorReader> {
+        let (path, before) = self.place(vector)?;
+        let sums = self.sums.iter().zip(VECTORS).find(|(_, of)| *of == vector);
+        let sums = sums.map(|(sums, _)| sums.clone()).unwrap_or_default();
+        VectorReader::open(path.to_owned(), before, self.shard.size.coefficients, sums)
+    }
+
+    /// The file of a vector, and how many values stand before it there.
+    fn place(&self, vector: StateVector) -> Result<(&Path, usize)> {
         let moments = self.moments.as_deref();
         let (file, before) = match vector {
             StateVector::First => (moments, 0),
             StateVector::Second => (moments, self.shard.size.coefficients),
             StateVector::Parameters | StateVector::Exponents => (Some(&*self.parameters), 0),
         };
-        let lacks = || {
-            StoreError::refused(&self.parameters.0, "is a row without its moments", "ask for a newer state")
-        };
-        let ScratchFile(path) = file.ok_or_else(lacks)?;
-        let opened = patiently(|| File::open(path)).and_then(|mut file| {
-            file.seek(SeekFrom::Start(4 * before as u64))?;
-            Ok(file)
-        });
-        Ok((path, opened.map_err(|error| StoreError::io(path, &error).advise(ADVICE))?))
+        let ScratchFile(path) = file.ok_or_else(|| lacks_moments(&self.parameters.0))?;
+        Ok((path, before))
     }
 
     /// Writes the bytes of one of its vectors to `to`; they are not checked.
     pub(crate) fn copy(&self, vector: StateVector, to: &mut dyn Write) -> io::Result<()> {
-        let (_, file) = self.open(vector).map_err(io::Error::other)?;
+        let (path, before) = self.place(vector).map_err(io::Error::other)?;
+        let mut file = patiently(|| File::open(path))?;
+        file.seek(SeekFrom::Start(4 * before as u64))?;
         let bytes = 4 * self.shard.size.coefficients as u64;
         let copied = io::copy(&mut file.take(bytes), to)?;
         if copied == bytes { Ok(()) } else { Err(damaged("a row is cut short")) }
     }
+}
+
+fn lacks_moments(path: &Path) -> StoreError {
+    StoreError::refused(path, "is a row without its moments", "ask for a newer state")
 }
 
 impl Drop for ScratchFile {
@@ -210,7 +436,7 @@ mod tests {
         assert!(parameters.first.is_empty() && parameters.parameters == state.parameters);
         let mut copied = Vec::new();
         file.copy(StateVector::First, &mut copied).unwrap();
-        assert_eq!(copied, muster_core::state::real_bytes(&state.first));
+        assert_eq!(copied[..], real_bytes(&state.first)[..]);
 
         let second = file.clone();
         let alone = file.without_moments();

@@ -14,8 +14,8 @@ use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, STATES};
 use crate::regular;
-use crate::rows::{RowFiles, Rows};
-use crate::vectors::{VECTORS, damaged, read_reals, write_reals};
+use crate::rows::{RowFile, RowFiles, Rows};
+use crate::vectors::{PIECE, VECTORS, damaged, read_reals, write_reals};
 
 const FIRST_LINE: &[u8; 15] = b"muster state 2\n";
 pub(crate) const ADVICE: &str = "delete it, it will be computed or fetched again";
@@ -127,11 +127,17 @@ impl Home {
         load_whole(&self.state_path(round), round, u64::MAX)
     }
 
-    /// The same, where the rows of a state with several go to `files`, one after the other: in memory stays its first shard.
+    /// The same, where the shards that `away` says go to `files`, some values at a time: in memory stay the others, which must
+    /// be the first ones.
     ///
     /// # Errors
     /// As [`Self::load_state`]; [`crate::error::Kind::Full`].
-    pub fn load_state_and_rows(&self, round: Round, files: &RowFiles) -> Result<(State, Rows, StateRoots)> {
+    pub fn load_state_and_rows(
+        &self,
+        round: Round,
+        files: &RowFiles,
+        away: &dyn Fn(ShardId) -> bool,
+    ) -> Result<(State, Rows, StateRoots)> {
         let path = self.state_path(round);
         let io = |error: io::Error| StoreError::io(&path, &error).advise(ADVICE);
         let mut file = regular::open(&path, u64::MAX).map_err(|error| error.advise(ADVICE))?;
@@ -140,19 +146,24 @@ impl Home {
         if header.round != round {
             return Err(StoreError::corrupt(&path, "it holds the state of another round", ADVICE));
         }
-        if header.roots.rows() == 1 {
-            let (state, roots) = self.load_state(round)?;
-            return Ok((state, Rows::new(), roots));
-        }
         let (mut memory, mut rows) = (State::default(), Rows::new());
         let mut before = ShardSize { exponents: 0, coefficients: 0 };
         for (id, size) in &header.shards {
-            let state = read_shard(&mut file, &header, begin, *id, before).map_err(io)?;
-            let roots = header.roots.shard(*id).filter(|roots| state.roots().shards.first() == Some(*roots));
-            let roots = *roots.ok_or_else(|| io(damaged("its values do not give its roots")))?;
-            match state.shard(*id) {
-                Some(row) if id.row().is_some() => drop(rows.insert(*id, files.put(row, roots)?)),
-                _ => memory = state,
+            let wrong = || io(damaged("its values do not give its roots"));
+            let roots = *header.roots.shard(*id).ok_or_else(wrong)?;
+            let at = Place { header: &header, begin, id: *id, size: *size, before };
+            if away(*id) {
+                let row = move_shard(&mut file, &at, files).map_err(|error| match error {
+                    Moved::Read(error) => io(error),
+                    Moved::Written(error) => error,
+                })?;
+                rows.insert(*id, Some(row).filter(|row| *row.roots() == roots).ok_or_else(wrong)?);
+            } else {
+                let shard = read_shard(&mut file, &at).map_err(io)?;
+                if shard.roots().shards.first() != Some(&roots) {
+                    return Err(wrong());
+                }
+                memory = if memory.shards.is_empty() { shard } else { memory.and(&shard) };
             }
             before.exponents += size.exponents;
             before.coefficients += size.coefficients;
@@ -305,25 +316,77 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     Ok((state, header))
 }
 
-/// Reads one shard of a state, which stands behind others of this size; the vectors are still to be checked.
-fn read_shard(
-    file: &mut File,
-    header: &Header,
+/// Where a shard is in the file of a state.
+struct Place<'a> {
+    header: &'a Header,
+    /// Bytes before the vectors.
     begin: u64,
     id: ShardId,
+    size: ShardSize,
+    /// Sizes of the shards before it.
     before: ShardSize,
-) -> io::Result<State> {
-    let size = header.shards.iter().find(|(held, _)| *held == id).map(|(_, size)| *size);
-    let shard = size.and_then(|size| Some(header.roots.shard(id)?.shard(id, size)));
-    let shard = shard.ok_or_else(|| damaged("its header has a shard without roots"))?;
-    let exponents = header.exponents.get(before.exponents..before.exponents + shard.size.exponents);
-    let exponents = exponents.ok_or_else(|| damaged("its header lacks exponents"))?.to_vec();
+}
+
+impl Place<'_> {
+    /// The shard itself, and its exponents.
+    fn shard(&self) -> io::Result<(Shard, &[i16])> {
+        let Self { header, id, size, before, .. } = self;
+        let roots = header.roots.shard(*id);
+        let shard = roots.ok_or_else(|| damaged("its header has a shard without roots"))?.shard(*id, *size);
+        let exponents = header.exponents.get(before.exponents..before.exponents + size.exponents);
+        Ok((shard, exponents.ok_or_else(|| damaged("its header lacks exponents"))?))
+    }
+
+    /// Moves to one of its vectors.
+    fn seek(&self, file: &mut File, vector: u64) -> io::Result<()> {
+        let values = vector * self.header.values + self.before.coefficients as u64;
+        file.seek(SeekFrom::Start(self.begin + 4 * values)).map(drop)
+    }
+}
+
+/// Reads one shard of a state; the vectors are still to be checked.
+fn read_shard(file: &mut File, at: &Place<'_>) -> io::Result<State> {
+    let (shard, exponents) = at.shard()?;
     let mut vector = |place: u64| {
-        file.seek(SeekFrom::Start(begin + 4 * (place * header.values + before.coefficients as u64)))?;
+        at.seek(file, place)?;
         read_reals(&mut BufReader::new(&mut *file), shard.size.coefficients).map(Vector::from)
     };
     let [parameters, first, second] = [vector(0)?, vector(1)?, vector(2)?];
-    Ok(State { shards: vec![shard], exponents, parameters, first, second })
+    Ok(State { shards: vec![shard], exponents: exponents.to_vec(), parameters, first, second })
+}
+
+/// What failed while a shard was moved.
+enum Moved {
+    Read(io::Error),
+    Written(StoreError),
+}
+
+impl From<io::Error> for Moved {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<StoreError> for Moved {
+    fn from(error: StoreError) -> Self {
+        Self::Written(error)
+    }
+}
+
+/// Moves one shard of a state to a file of its own, whose roots are still to be compared.
+fn move_shard(file: &mut File, at: &Place<'_>, files: &RowFiles) -> std::result::Result<RowFile, Moved> {
+    let (shard, exponents) = at.shard()?;
+    let mut new = files.begin(shard.size, true)?;
+    for (place, vector) in (0..).zip(VECTORS) {
+        at.seek(file, place)?;
+        let mut left = shard.size.coefficients;
+        while left > 0 {
+            let values = read_reals(file, left.min(PIECE))?;
+            new.write(vector, &values)?;
+            left -= values.len();
+        }
+    }
+    Ok(new.finish(shard, exponents)?)
 }
 
 #[cfg(test)]
@@ -332,7 +395,6 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
-    use crate::vectors::PIECE;
 
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
@@ -388,7 +450,8 @@ mod tests {
         home.save_state_and_rows(Round(8), &whole.select([ShardId::TRUNK]), &rows, &roots).unwrap();
         let all = home.load_state(Round(8)).unwrap();
         assert_eq!(all, (whole.branched([0, 1].map(muster_core::ids::Row)), roots.clone()));
-        let (memory, again, its) = home.load_state_and_rows(Round(8), &files).unwrap();
+        let (memory, again, its) =
+            home.load_state_and_rows(Round(8), &files, &|id| id.row().is_some()).unwrap();
         assert_eq!((memory, &its), (all.0.select([ShardId::TRUNK]), &roots));
         for id in [1, 2].map(ShardId) {
             assert_eq!(again[&id].load(id).unwrap(), all.0.select([id]));
@@ -397,7 +460,10 @@ mod tests {
         let mut forged = fs::read(&path).unwrap();
         *forged.last_mut().unwrap() ^= 1;
         fs::write(&path, forged).unwrap();
-        assert_eq!(home.load_state_and_rows(Round(8), &files).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            home.load_state_and_rows(Round(8), &files, &|id| id.row().is_some()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
     }
 
     #[test]

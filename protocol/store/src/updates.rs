@@ -1,8 +1,9 @@
 //! Aggregates by round: `updates/<round>.update`, written and read shard by shard.
 //!
 //! A file begins with the length of its head and the head behind a checksum: the steps of the round's Outcome, and of each
-//! shard its number and a checksum of what stands for it behind the head, the values and a byte for each block.
+//! shard its number, the lengths of its blocks and a checksum of these. The blocks follow as they travel (AGG-24).
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,19 +13,24 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Block, Digest, Round, ShardId};
-use muster_core::layout::{Layout, ShardRange};
+use muster_core::layout::Layout;
 use muster_core::limits::SHARDS;
-use muster_core::state::{ShardStep, Update, real_bytes};
+use muster_core::rounding::{BlockValues, ResultGrid};
+use muster_core::state::{ShardStep, Update, real_bytes, reals};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, UPDATES};
 use crate::regular;
 use crate::states::{ADVICE, rounds};
-use crate::vectors::{PIECE, damaged, read_reals};
+use crate::vectors::damaged;
 
-/// Bytes of a head at most, checksum included: far more than that of as many shards as there can be.
+/// Bytes of a head at most, checksum included, beside its blocks: far more than those of as many shards as there can be.
 const HEAD_BYTES: u64 = 128 * SHARDS as u64;
+/// Bytes of a coefficient as it travels, at most: far more than it takes.
+const PACKED: u64 = 16;
+/// Bytes of a block in a head, at most.
+const BLOCK_BYTES: u64 = 5;
 
 impl Home {
     /// Keeps the aggregate of a round, and which steps its Outcome takes: some may be by earlier aggregates, and some of
@@ -40,7 +46,7 @@ impl Home {
         steps: &[ShardStep],
     ) -> Result<()> {
         self.write_update(layout, round, steps, &update.shards, &|id, take| {
-            update.shard(layout, id).map(|(values, present)| take(values, present, update.behind))
+            update.shard(layout, id).map(|blocks| take(blocks, update.behind))
         })
     }
 
@@ -58,7 +64,7 @@ impl Home {
     ) -> Result<()> {
         self.write_update(layout, round, steps, shards, &|id, take| {
             let own = shard(id).filter(|own| own.shards == [id] && own.fits(layout))?;
-            Some(take(&own.values, &own.present, own.behind))
+            Some(take(&own.blocks, own.behind))
         })
     }
 
@@ -73,15 +79,16 @@ impl Home {
         let path = self.update_path(round);
         let mut head = Head { steps: steps.to_vec(), behind: false, shards: Vec::new() };
         for id in shards {
-            let mut sum = None;
-            let _ = shard(*id, &mut |values, present, behind| {
+            let mut kept = None;
+            let _ = shard(*id, &mut |blocks, behind| {
                 head.behind |= behind;
-                sum = Some(checksum(round, values, present));
+                kept = Some((blocks.iter().map(Kept::of).collect(), checksum(round, blocks)));
                 Ok(())
             });
             let cause = "a shard of the aggregate does not come, or is of another model";
-            let sum = sum.ok_or_else(|| StoreError::refused(&path, cause, "nothing was written"))?;
-            head.shards.push((*id, sum));
+            let (blocks, sum) =
+                kept.ok_or_else(|| StoreError::refused(&path, cause, "nothing was written"))?;
+            head.shards.push(KeptShard { id: *id, blocks, sum });
         }
         let head = files::seal(&name(round), &encode(&head));
         files::write(&path, Care::Durable, |file| {
@@ -89,9 +96,8 @@ impl Home {
             file.write_all(&(head.len() as u64).to_le_bytes())?;
             file.write_all(&head)?;
             for id in shards {
-                let mut write = |values: &[f32], present: &[bool], _| {
-                    values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))?;
-                    file.write_all(&marks(present))
+                let mut write = |blocks: &[Option<Arc<BlockValues>>], _| {
+                    blocks.iter().flatten().try_for_each(|block| file.write_all(&bytes(block)))
                 };
                 shard(*id, &mut write).ok_or_else(lacks)??;
             }
@@ -137,12 +143,17 @@ impl Home {
         steps(self.at(UPDATES), layout, round)
     }
 
-    /// Little-endian bytes of a block of an aggregate, as they are on the disk: nobody has checked them. None of a block
+    /// The values of a block of an aggregate, as they are on the disk: nobody has compared them with a checksum. None of a block
     /// without a value, and where the file is not there.
     ///
     /// # Errors
     /// [`crate::error::Kind::Corrupt`] for a file that is no aggregate; what the system reports.
-    pub fn read_update_block(&self, layout: &Layout, round: Round, block: Block) -> Result<Option<Vec<u8>>> {
+    pub fn read_update_block(
+        &self,
+        layout: &Layout,
+        round: Round,
+        block: Block,
+    ) -> Result<Option<BlockValues>> {
         match AggregateFile::open(&self.at(UPDATES), layout, round) {
             Err(error) if error.kind() == crate::error::Kind::Missing => Ok(None),
             file => file?.block(block),
@@ -171,8 +182,8 @@ impl Home {
     }
 }
 
-/// What takes the values and marks of a shard, and whether it is behind.
-type Take<'a> = &'a mut dyn FnMut(&[f32], &[bool], bool) -> io::Result<()>;
+/// What takes the blocks of a shard, and whether it is behind.
+type Take<'a> = &'a mut dyn FnMut(&[Option<Arc<BlockValues>>], bool) -> io::Result<()>;
 
 /// Where the aggregate of a round is in a directory of aggregates.
 pub(crate) fn update_path(directory: &Path, round: Round) -> PathBuf {
@@ -183,25 +194,88 @@ fn name(round: Round) -> String {
     format!("update {round}")
 }
 
-fn marks(present: &[bool]) -> Vec<u8> {
-    present.iter().copied().map(u8::from).collect()
+/// What a file has of a block.
+fn bytes(values: &BlockValues) -> Cow<'_, [u8]> {
+    match values.bytes() {
+        Some(bytes) => Cow::Borrowed(bytes),
+        None => Cow::Owned(real_bytes(&values.reals()).into_owned()),
+    }
 }
 
 /// As [`files::checksum`] has it, of the bytes of a shard.
-fn checksum(round: Round, values: &[f32], present: &[bool]) -> Digest {
-    let bytes = (4 * values.len() + present.len()) as u64;
-    let sum = Hasher::new(Domain::FILE).part(name(round).as_bytes()).bulk(&bytes.to_le_bytes());
-    let sum = values.chunks(PIECE).fold(sum, |sum, piece| sum.bulk(&real_bytes(piece)));
-    sum.bulk(&marks(present)).finish()
+fn checksum(round: Round, blocks: &[Option<Arc<BlockValues>>]) -> Digest {
+    let all = || blocks.iter().flatten();
+    let length: u64 = all().map(|block| block.size() as u64).sum();
+    let sum = Hasher::new(Domain::FILE).part(name(round).as_bytes()).bulk(&length.to_le_bytes());
+    all().fold(sum, |sum, block| sum.bulk(&bytes(block))).finish()
 }
 
-/// What an aggregate's file begins with: the steps of its Outcome, its units, its shards in order, each with its checksum.
+/// What a file begins with: the steps of the round's Outcome, its units, its shards in order.
 #[derive(BorshSerialize, BorshDeserialize)]
 struct Head {
     steps: Vec<ShardStep>,
     /// As [`Update::behind`].
     behind: bool,
-    shards: Vec<(ShardId, Digest)>,
+    shards: Vec<KeptShard>,
+}
+
+/// A shard in a file.
+#[derive(BorshSerialize, BorshDeserialize)]
+struct KeptShard {
+    id: ShardId,
+    blocks: Vec<Kept>,
+    sum: Digest,
+}
+
+/// A block in a file.
+#[derive(Clone, Copy, BorshSerialize, BorshDeserialize)]
+enum Kept {
+    /// It has no result.
+    Absent,
+    /// As it travels, in so many bytes.
+    Packed(u32),
+    /// As numbers.
+    Reals,
+}
+
+impl Kept {
+    fn of(block: &Option<Arc<BlockValues>>) -> Self {
+        match block.as_deref().map(BlockValues::bytes) {
+            None => Self::Absent,
+            Some(None) => Self::Reals,
+            Some(Some(bytes)) => Self::Packed(bytes.len() as u32),
+        }
+    }
+
+    /// Bytes behind the head, of a block of so many coefficients.
+    fn bytes(self, count: usize) -> u64 {
+        match self {
+            Self::Absent => 0,
+            Self::Packed(bytes) => bytes.into(),
+            Self::Reals => 4 * count as u64,
+        }
+    }
+}
+
+impl KeptShard {
+    /// Its blocks with their coefficients, and where each begins; none where it is of another model.
+    fn blocks<'a>(&'a self, layout: &'a Layout) -> Option<Vec<(Block, Kept, usize, u64)>> {
+        let mut first = 0;
+        let blocks: Vec<Block> = layout.update_blocks(self.id).collect();
+        let place = |(block, kept): (&Block, &Kept)| {
+            let (count, begin) = (layout.block(*block)?.range.len(), first);
+            let bytes = kept.bytes(count);
+            first += Some(bytes).filter(|bytes| *bytes <= PACKED * (count as u64 + 1))?;
+            Some((*block, *kept, count, begin))
+        };
+        layout.shard(self.id).filter(|_| blocks.len() == self.blocks.len())?;
+        blocks.iter().zip(&self.blocks).map(place).collect()
+    }
+
+    /// Bytes behind the head.
+    fn bytes(&self, layout: &Layout) -> Option<u64> {
+        self.blocks(layout)?.last().map(|(_, kept, count, begin)| begin + kept.bytes(*count))
+    }
 }
 
 /// The file of an aggregate.
@@ -228,11 +302,10 @@ impl<'a> AggregateFile<'a> {
     /// All of it.
     pub(crate) fn all(mut self) -> Result<Update> {
         let mut all = Update { behind: self.head.behind, ..Update::default() };
-        for id in self.head.shards.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
-            let Update { mut shards, mut values, mut present, .. } = self.shard(id)?;
+        for id in self.head.shards.iter().map(|shard| shard.id).collect::<Vec<_>>() {
+            let Update { mut shards, mut blocks, .. } = self.shard(id)?;
             all.shards.append(&mut shards);
-            all.values.append(&mut values);
-            all.present.append(&mut present);
+            all.blocks.append(&mut blocks);
         }
         Ok(all)
     }
@@ -243,61 +316,71 @@ impl<'a> AggregateFile<'a> {
     }
 
     fn read_shard(&mut self, id: ShardId) -> io::Result<Update> {
-        let (first, range, sum) =
-            self.find(id).ok_or_else(|| damaged("it lacks a shard that takes a step"))?;
-        let (count, blocks) = Update::size(self.layout, range);
+        let lacks = || damaged("it lacks a shard that takes a step");
+        let (first, shard) = self.find(id).ok_or_else(lacks)?;
+        let (sum, places) = (shard.sum, shard.blocks(self.layout).ok_or_else(lacks)?);
         self.file.seek(SeekFrom::Start(first))?;
         let mut file = BufReader::new(&mut self.file);
-        let values = read_reals(&mut file, count)?;
-        let mut present = vec![0; blocks];
-        file.read_exact(&mut present)?;
-        let present: Vec<bool> = present.into_iter().map(|mark| mark != 0).collect();
-        if checksum(self.round, &values, &present) != sum {
+        let read = |(block, kept, count, _)| read_block(&mut file, self.layout, block, kept, count);
+        let blocks = places.into_iter().map(read);
+        let blocks: Vec<_> = blocks.map(|read| Ok(read?.map(Arc::new))).collect::<io::Result<_>>()?;
+        if checksum(self.round, &blocks) != sum {
             return Err(damaged("its checksum does not fit"));
         }
-        Ok(Update { shards: vec![id], values, present, late: Vec::new(), behind: self.head.behind })
+        Ok(Update { shards: vec![id], blocks, late: Vec::new(), behind: self.head.behind })
     }
 
-    /// Where a shard begins, how large it is, and its checksum.
-    fn find(&self, id: ShardId) -> Option<(u64, &'a ShardRange, Digest)> {
+    /// Where a shard begins, and what is said of it.
+    fn find(&self, id: ShardId) -> Option<(u64, &KeptShard)> {
         let mut first = self.begin;
-        for (held, sum) in &self.head.shards {
-            let range = self.layout.shard(*held)?;
-            if *held == id {
-                return Some((first, range, *sum));
+        for shard in &self.head.shards {
+            if shard.id == id {
+                return Some((first, shard));
             }
-            first += shard_bytes(self.layout, range);
+            first += shard.bytes(self.layout)?;
         }
         None
     }
 
-    fn block(&mut self, block: Block) -> Result<Option<Vec<u8>>> {
+    fn block(&mut self, block: Block) -> Result<Option<BlockValues>> {
         let read = self.read_block(block);
         read.map_err(|error| StoreError::io(&self.path, &error).advise(ADVICE))
     }
 
-    fn read_block(&mut self, block: Block) -> io::Result<Option<Vec<u8>>> {
+    fn read_block(&mut self, block: Block) -> io::Result<Option<BlockValues>> {
         let layout = self.layout;
-        let of = (layout.shard_of(block).and_then(|id| self.find(id)), layout.place_in_update(block));
-        let (Some((first, shard, _)), Some((range, place))) = of else { return Ok(None) };
-        let mark = 4 * Update::size(layout, shard).0 + place;
-        let mut present = [0];
-        self.file.seek(SeekFrom::Start(first + mark as u64))?;
-        self.file.read_exact(&mut present)?;
-        if present == [0] {
+        let Some((first, shard)) = layout.shard_of(block).and_then(|id| self.find(id)) else {
             return Ok(None);
-        }
-        let mut bytes = vec![0; 4 * range.len()];
-        self.file.seek(SeekFrom::Start(first + 4 * range.start as u64))?;
-        self.file.read_exact(&mut bytes)?;
-        Ok(Some(bytes))
+        };
+        let places = shard.blocks(layout).unwrap_or_default();
+        let place = places.into_iter().find(|(of, ..)| *of == block);
+        let Some((_, kept, count, begin)) = place else { return Ok(None) };
+        self.file.seek(SeekFrom::Start(first + begin))?;
+        read_block(&mut self.file, layout, block, kept, count)
     }
 }
 
-/// Bytes of a shard in a file.
-fn shard_bytes(layout: &Layout, range: &ShardRange) -> u64 {
-    let (values, blocks) = Update::size(layout, range);
-    (4 * values + blocks) as u64
+/// Reads a block; none of one without a result.
+fn read_block(
+    file: &mut dyn Read,
+    layout: &Layout,
+    block: Block,
+    kept: Kept,
+    count: usize,
+) -> io::Result<Option<BlockValues>> {
+    // The file is as long as its head says.
+    let mut bytes = vec![0; kept.bytes(count) as usize];
+    file.read_exact(&mut bytes)?;
+    match kept {
+        Kept::Absent => Ok(None),
+        Kept::Reals => Ok(Some(BlockValues::raw(reals(&bytes)))),
+        Kept::Packed(_) => {
+            // Whoever made the file may be a stranger.
+            let read = BlockValues::read(ResultGrid::of(layout, block), &bytes, count);
+            let read = read.ok().filter(|(_, _, rest)| rest.is_empty());
+            read.map(|(values, ..)| Some(values)).ok_or_else(|| damaged("a block of it is no result"))
+        }
+    }
 }
 
 /// Reads what a file begins with, and how many bytes that is; the file must be as long as that says.
@@ -306,7 +389,9 @@ fn read_head(file: &mut File, layout: &Layout, round: Round) -> io::Result<(Head
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     // Compared before memory is taken for it.
-    if length > HEAD_BYTES {
+    let blocks =
+        layout.all_shards(layout.rows()).map(|id| layout.update_blocks(id).count() as u64).sum::<u64>();
+    if length > HEAD_BYTES + BLOCK_BYTES * blocks {
         return Err(damaged("it does not begin like an aggregate"));
     }
     let mut head = vec![0; length as usize];
@@ -314,9 +399,8 @@ fn read_head(file: &mut File, layout: &Layout, round: Round) -> io::Result<(Head
     let head = files::unseal(&name(round), &head).and_then(|head| decode::<Head>(head).ok());
     let head = head.ok_or_else(|| damaged("the checksum of its head does not fit"))?;
     let begin = 8 + length;
-    let sizes = head.shards.iter().map(|(id, _)| layout.shard(*id).map(|range| shard_bytes(layout, range)));
-    let bytes: Option<u64> = sizes.sum();
-    let bytes = bytes.filter(|_| head.shards.is_sorted_by(|(one, _), (next, _)| one < next));
+    let bytes: Option<u64> = head.shards.iter().map(|shard| shard.bytes(layout)).sum();
+    let bytes = bytes.filter(|_| head.shards.is_sorted_by(|one, next| one.id < next.id));
     let bytes = bytes.ok_or_else(|| damaged("it is of another model"))?;
     if file.metadata()?.len() != begin + bytes {
         return Err(damaged("it has another length"));
@@ -420,9 +504,8 @@ mod tests {
             shards.map(|(shard, round)| ShardStep { shard: *shard, round: Round(round) }).collect::<Vec<_>>()
         };
         let shard = |id: ShardId| {
-            let (values, present) = update.shard(&layout, id)?;
-            let (values, present) = (values.to_vec(), present.to_vec());
-            Some(Arc::new(Update { shards: vec![id], values, present, ..Update::default() }))
+            let blocks = update.shard(&layout, id)?.to_vec();
+            Some(Arc::new(Update { shards: vec![id], blocks, ..Update::default() }))
         };
         home.save_update(&layout, Round(6), &update, &steps([6, 6, 6])).unwrap();
         home.save_update_by_shard(&layout, Round(7), &update.shards, &steps([7, 7, 6]), &shard).unwrap();
@@ -435,12 +518,7 @@ mod tests {
         for block in
             (0..layout.all_shards(4).flat_map(|shard| layout.blocks_of(shard)).count() as u32 + 1).map(Block)
         {
-            let present = layout.shard_of(block).and_then(|id| {
-                let (_, present) = update.shard(&layout, id)?;
-                let first = layout.shard(id)?.blocks.start;
-                present.get(layout.position(block)? - first).copied()
-            });
-            let expected = update.block(&layout, block).filter(|_| present == Some(true)).map(real_bytes);
+            let expected = update.held(&layout, block).map(|held| BlockValues::clone(held));
             assert_eq!(home.read_update_block(&layout, Round(7), block).unwrap(), expected, "block {block}");
         }
         assert_eq!(home.read_update_block(&layout, Round(8), Block(0)).unwrap(), None);

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_core::codec::{decode, encode};
-use muster_core::ids::Round;
+use muster_core::ids::{Round, ShardId};
 use muster_core::layout::Layout;
 use muster_core::state::Update;
-use muster_replica::HeldState;
 use muster_replica::archive::{Archive, KeptProgress, Progress, Replay};
 use muster_replica::exit::Failure;
+use muster_replica::{HeldState, memory};
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::rows::RowFiles;
@@ -32,6 +32,8 @@ const SHARE: u32 = 20;
 pub struct ReplayFolder {
     home: Home,
     row_files: RowFiles,
+    /// Whether all of a state goes there.
+    whole: bool,
     folder: PathBuf,
     /// Made by this command, to be removed by it.
     own: bool,
@@ -44,7 +46,8 @@ pub struct ReplayFolder {
 
 impl KeptProgress for ReplayFolder {
     fn state(&self, round: Round) -> Option<HeldState> {
-        let (state, rows, roots) = self.home.load_state_and_rows(round, &self.row_files).ok()?;
+        let away = |shard: ShardId| self.whole || shard.row().is_some();
+        let (state, rows, roots) = self.home.load_state_and_rows(round, &self.row_files, &away).ok()?;
         Some(HeldState { state, rows, roots })
     }
 
@@ -82,7 +85,8 @@ impl ReplayFolder {
             say(&format!("removed {}: its replay has not gone on for a month", old.display()))
         });
         let (row_files, seal, saved) = (home.row_files()?, place.map(Place::into_seal), Instant::now());
-        Ok(Some(Self { home, row_files, folder, own, seal, saved, pause: PAUSE, failed: false }))
+        let whole = memory::is_away(&archive.manifest);
+        Ok(Some(Self { home, row_files, whole, folder, own, seal, saved, pause: PAUSE, failed: false }))
     }
 
     /// Where the replay keeps rows that are not in memory.

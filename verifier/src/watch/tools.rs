@@ -14,7 +14,8 @@ use muster_core::regime::Regime;
 use muster_core::state::{State, StateRoots};
 use muster_replica::exit::Failure;
 use muster_replica::{
-    Brought, Contact, Exhibited, KeptState, PeerError, Replica, Results, Unkept, contact, keep_evidence,
+    Brought, Contact, Exhibited, HeldState, KeptState, PeerError, Replica, Results, Unkept, contact,
+    keep_evidence,
 };
 use muster_roles::verifier::audits::{Message, Tally, Work};
 use muster_roles::verifier::{Answer, Integers};
@@ -143,11 +144,11 @@ impl Tools {
     pub(super) async fn save_state(&self) -> Result<(), Failure> {
         let (replica, home) = (self.replica.clone(), self.session.home.clone());
         let saved = tokio::task::spawn_blocking(move || {
-            let (round, state, roots) = {
+            let (round, HeldState { state, rows, roots }) = {
                 let replica = lock(&replica);
-                (replica.round(), replica.state().clone(), replica.roots().clone())
+                (replica.round(), replica.held_state().clone())
             };
-            home.save_state(round, &state, &roots)?;
+            home.save_state_and_rows(round, &state, &rows, &roots)?;
             home.prune_states(&|kept| kept == round)
         });
         Ok(saved.await.map_err(|error| Failure::environment(error.to_string()))??)

@@ -106,8 +106,7 @@ pub(super) fn join_swarm(
     }
 }
 
-/// The backend for leaves, checked against its known answers, and the initial state, whose successors go to `files` once they are
-/// large and no longer the newest.
+/// The backend for leaves, checked against its known answers, and the initial state. Large ones go to `files`.
 pub(super) async fn prepare(
     options: &JoinOptions,
     manifest: &Arc<Manifest>,
@@ -126,7 +125,7 @@ pub(super) async fn prepare(
         }
         let Machine { threads, path, .. } = machine;
         let replica = Replica::genesis(manifest, dataset, threads, path)?;
-        Ok((arithmetic, replica.with_past_files(files, memory::PAST_BYTES)))
+        Ok((arithmetic, replica.with_state_files(files, memory::ROOM)))
     });
     let made =
         made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;

@@ -36,6 +36,10 @@ const MIXTURE: &str = "[model]\nfamily = \"mixture\"\nwidth = 8\nlayers = 2\nhea
                        sequence = 16\nnorm_epsilon = 1e-6\n\
                        [experts]\ncolumns = 5\nactive = 3\nshared_hidden = 10\nbalance = 0.25\n";
 
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    real_bytes(values).into_owned()
+}
+
 fn manifest(settings: &str) -> Manifest {
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
@@ -192,7 +196,7 @@ fn biases_that_a_mixture_may_have_are_taken_where_they_are_zero() {
     exported(&manifest, &parameters, &folder);
     let mut tensors = read(&folder);
     for (name, rows) in [("q", 8), ("k", 4), ("v", 4)] {
-        let zeros = real_bytes(&vec![-0.0; rows]);
+        let zeros = bytes_of(&vec![-0.0; rows]);
         tensors.insert(format!("model.layers.1.self_attn.{name}_proj.bias"), (Dtype::F32, vec![rows], zeros));
     }
     let given = Given::open(&folder, None).unwrap();
@@ -205,7 +209,7 @@ fn biases_that_a_mixture_may_have_are_taken_where_they_are_zero() {
         let failure = given.parameters(&manifest.model).unwrap_err();
         assert!(failure.message.contains(words), "{failure}");
     };
-    let bias = |values: &[f32]| (Dtype::F32, vec![values.len()], real_bytes(values));
+    let bias = |values: &[f32]| (Dtype::F32, vec![values.len()], bytes_of(values));
     let name = "model.layers.0.self_attn.v_proj.bias";
     refused(name, bias(&[0.0, 0.0, 1e-9, 0.0]), "v_proj.bias is not zero");
     refused(name, bias(&[0.0; 8]), "v_proj.bias has shape [8], this model has [4]");
@@ -405,9 +409,9 @@ fn what_others_save_of_an_albert_is_taken() {
     let words = tensors["albert.embeddings.word_embeddings.weight"].clone();
     tensors.insert("predictions.decoder.weight".into(), words);
     let types = [0.5, -0.25, 0.0, 2.0, 9.0, 9.0, 9.0, 9.0];
-    tensors.get_mut(TOKEN_TYPES).unwrap().2 = real_bytes(&types);
+    tensors.get_mut(TOKEN_TYPES).unwrap().2 = bytes_of(&types);
     let key = tensors.keys().find(|name| name.ends_with("key.bias")).unwrap().clone();
-    tensors.get_mut(&key).unwrap().2 = real_bytes(&[1.0; 8]);
+    tensors.get_mut(&key).unwrap().2 = bytes_of(&[1.0; 8]);
     write(&folder, &tensors);
     let given = Given::open(&folder, None).unwrap();
     let found = given.parameters(&manifest.model).unwrap();
@@ -418,7 +422,7 @@ fn what_others_save_of_an_albert_is_taken() {
         let expected = if of_type == 0.0 { *exported } else { exported + of_type };
         assert_eq!(found.to_bits(), expected.to_bits(), "{index}");
     }
-    tensors.get_mut(TOKEN_TYPES).unwrap().2 = real_bytes(&[f32::MAX; 8]);
+    tensors.get_mut(TOKEN_TYPES).unwrap().2 = bytes_of(&[f32::MAX; 8]);
     let range = 4 * 3..4 * 4;
     let name = layout.tensors()[1].name.clone();
     tensors.get_mut(&name).unwrap().2[range].copy_from_slice(&f32::MAX.to_le_bytes());

@@ -13,13 +13,9 @@ pub(super) fn block_squares<W: Send>(
     workers: &mut [W],
     step: &ShardUpdate<'_>,
 ) -> Vec<Option<f64>> {
-    let ShardUpdate { plan, values, present, .. } = *step;
-    let mut squares = vec![None; plan.blocks.len()];
-    let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
-    each(workers, tasks, |_, ((block, present), square)| {
-        if *present {
-            *square = Some(sum_of_squares(kernels, &values[block.range.clone()]));
-        }
+    let mut squares = vec![None; step.plan.blocks.len()];
+    each(workers, squares.iter_mut().enumerate(), |_, (index, square)| {
+        *square = step.block(index).map(|values| sum_of_squares(kernels, &values));
     });
     squares
 }

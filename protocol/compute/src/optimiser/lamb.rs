@@ -2,60 +2,64 @@
 //! direction's own.
 
 use muster_core::layout::Tensor;
+use muster_core::messages::offer::StateVector;
 
 use super::step::{ShardPlan, ShardUpdate, TensorStep};
+use super::vectors::Vectors;
 use crate::kernel::lamb::{Layerwise, descend, direction, moments};
 use crate::kernel::update::sum_of_squares;
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 
 /// Takes LAMB's step in every block that is present: moments and norms first, then the parameters.
-pub(super) fn apply<W: Send>(
+pub(super) fn apply<W: Send, V: Vectors>(
     kernels: Kernels,
     workers: &mut [W],
     steps: &[TensorStep],
-    vectors: &mut [&mut [f32]; 3],
+    vectors: &mut V,
     step: &ShardUpdate<'_>,
-) {
-    let ShardUpdate { plan, values, present, .. } = *step;
+) -> Result<(), V::Error> {
+    let plan = step.plan;
     let layerwise = |tensor: usize| {
         let TensorStep { first_scale, decay, .. } = steps[tensor];
         Layerwise { first_scale, decay }
     };
-    let [parameters, first, second] = vectors;
-    let lengths = || plan.blocks.iter().map(|block| block.range.len());
     let mut squares = vec![[0.0; 2]; plan.blocks.len()];
-    let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
-    let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
-    each(workers, tasks, |_, ((((block, present), squares), first), second)| {
-        if *present {
-            let (step, parameters) = (&steps[block.tensor].adam, &parameters[block.range.clone()]);
-            moments(kernels, &values[block.range.clone()], first, second, step);
+    vectors.pass(&plan.blocks, &[StateVector::First, StateVector::Second], &mut |some, vectors| {
+        let [parameters, first, second] = vectors;
+        let lengths = || plan.blocks[some.clone()].iter().map(|block| block.range.len());
+        let tasks = some.clone().zip(&mut squares[some.clone()]).zip(parts(parameters, lengths()));
+        let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
+        each(workers, tasks, |_, ((((index, squares), parameters), first), second)| {
+            let Some(values) = step.block(index) else { return };
+            let tensor = plan.blocks[index].tensor;
+            moments(kernels, &values, first, second, &steps[tensor].adam);
             // Computed again below instead of kept: directions of all blocks are as large as the model.
             let mut along = vec![0.0; parameters.len()];
-            direction(kernels, parameters, [first, second], step, layerwise(block.tensor), &mut along);
+            let moments = [&*first, &*second];
+            direction(kernels, parameters, moments, &steps[tensor].adam, layerwise(tensor), &mut along);
             *squares = [sum_of_squares(kernels, parameters), sum_of_squares(kernels, &along)];
-        }
-    });
+        });
+    })?;
     // Between the two passes: a tensor's trust takes the old parameters of all its blocks.
     let trusts = trusts(plan, &squares);
     let rates: Vec<f32> = steps.iter().zip(trusts).map(|(step, trust)| (step.rate * trust) as f32).collect();
-    let tasks = plan.blocks.iter().zip(present).zip(parts(parameters, lengths()));
-    each(workers, tasks, |_, ((block, present), parameters)| {
-        if *present {
-            let moments = [&first[block.range.clone()], &second[block.range.clone()]];
+    vectors.pass(&plan.blocks, &[StateVector::Parameters], &mut |some, vectors| {
+        let [parameters, first, second] = vectors;
+        let lengths = || plan.blocks[some.clone()].iter().map(|block| block.range.len());
+        let tasks = some.clone().zip(parts(parameters, lengths()));
+        let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
+        each(workers, tasks, |_, (((index, parameters), first), second)| {
+            if !step.has(index) {
+                return;
+            }
+            let tensor = plan.blocks[index].tensor;
             let mut along = vec![0.0; parameters.len()];
-            direction(
-                kernels,
-                parameters,
-                moments,
-                &steps[block.tensor].adam,
-                layerwise(block.tensor),
-                &mut along,
-            );
-            descend(kernels, parameters, &along, rates[block.tensor]);
-        }
-    });
+            let moments = [&*first, &*second];
+            direction(kernels, parameters, moments, &steps[tensor].adam, layerwise(tensor), &mut along);
+            descend(kernels, parameters, &along, rates[tensor]);
+        });
+    })
 }
 
 /// Trust (ARITH-67), by tensor: √P/√D in f64, P and D the sums of squares of old parameters and of directions, those of

@@ -2,54 +2,51 @@
 
 use muster_core::grid::power_of_two;
 use muster_core::manifest::Local;
-use muster_core::state::ShardMut;
+use muster_core::messages::offer::StateVector;
 
+use super::Stepped;
 use super::exponents::{block_squares, next_exponents};
-use super::step::{Rules, ShardUpdate};
+use super::step::{Rules, ShardUpdate, Values};
+use super::vectors::Vectors;
 use crate::kernel::local::{Outer, nesterov, renew};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 
 /// LOCAL-10: takes the step of the run: Nesterov momentum along the aggregated difference, then the renewed second moments.
 /// A block without a result keeps what it has.
-pub(super) fn apply_to_shard<W: Send>(
+pub(super) fn apply_to_shard<W: Send, V: Vectors>(
     kernels: Kernels,
     workers: &mut [W],
     rules: &Rules<'_>,
     local: &Local,
-    state: ShardMut<'_>,
+    stepped: Stepped<'_, V>,
     update: &ShardUpdate<'_>,
-) {
-    let ShardMut { shard, exponents, vectors: [parameters, momentum, second] } = state;
-    let (plan, blocks) = (update.plan, update.plan.blocks.len());
-    let (present, renewed) = update.present.split_at(blocks.min(update.present.len()));
-    let (values, codes) = update.values.split_at(parameters.len().min(update.values.len()));
-    let first = ShardUpdate { values, present, ..*update };
-    let squares = block_squares(kernels, workers, &first);
-    let lengths = || plan.blocks.iter().map(|block| block.range.len());
+) -> Result<(), V::Error> {
+    let (Stepped { shard, exponents, vectors }, plan) = (stepped, update.plan);
+    let Values::Results(results) = update.values else { return Ok(()) };
+    let (moved, renewed) = results.split_at(plan.blocks.len().min(results.len()));
+    let moved = ShardUpdate { values: Values::Results(moved), ..*update };
+    let codes = ShardUpdate { values: Values::Results(renewed), ..*update };
+    let squares = block_squares(kernels, workers, &moved);
     let units = update.units(exponents);
-    let tasks = plan.blocks.iter().zip(present).zip(parts(parameters, lengths()));
-    let tasks = tasks.zip(parts(momentum, lengths()));
-    each(workers, tasks, |_, (((block, present), parameters), momentum)| {
-        if *present {
-            let unit = power_of_two(i32::from(units[block.tensor])) as f32;
-            let [rate, decay] = [local.outer_rate, local.outer_momentum].map(|real| real.value());
-            nesterov(
-                kernels,
-                &values[block.range.clone()],
-                parameters,
-                momentum,
-                &Outer { unit, rate, decay },
-            );
-        }
-    });
-    let tasks = plan.blocks.iter().zip(renewed).zip(parts(second, lengths()));
-    each(workers, tasks, |_, ((block, renewed), second)| {
-        if *renewed {
-            renew(kernels, &codes[block.range.clone()], second);
-        }
-    });
-    if renewed.iter().any(|renewed| *renewed) {
+    let all = [StateVector::Parameters, StateVector::First, StateVector::Second];
+    vectors.pass(&plan.blocks, &all, &mut |some, vectors| {
+        let [parameters, momentum, second] = vectors;
+        let lengths = || plan.blocks[some.clone()].iter().map(|block| block.range.len());
+        let tasks = some.clone().zip(parts(parameters, lengths()));
+        let tasks = tasks.zip(parts(momentum, lengths())).zip(parts(second, lengths()));
+        each(workers, tasks, |_, (((index, parameters), momentum), second)| {
+            if let Some(values) = moved.block(index) {
+                let unit = power_of_two(i32::from(units[plan.blocks[index].tensor])) as f32;
+                let [rate, decay] = [local.outer_rate, local.outer_momentum].map(|real| real.value());
+                nesterov(kernels, &values, parameters, momentum, &Outer { unit, rate, decay });
+            }
+            if let Some(codes) = codes.block(index) {
+                renew(kernels, &codes, second);
+            }
+        });
+    })?;
+    if renewed.iter().any(Option::is_some) {
         // LOCAL-11: as if the moments had come through all steps of the round.
         let beta = f64::from(rules.optimiser.beta2.value());
         (0..local.steps).for_each(|_| shard.beta_powers[1] *= beta);
@@ -58,4 +55,5 @@ pub(super) fn apply_to_shard<W: Send>(
     if !update.late {
         next_exponents(update, rules.grid_bits, &squares, exponents);
     }
+    Ok(())
 }

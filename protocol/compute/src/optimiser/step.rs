@@ -1,9 +1,12 @@
 //! What both methods follow: the blocks of a shard, and the scalars of a tensor.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use muster_core::layout::{Layout, ShardRange, Tensor};
 use muster_core::manifest::{Local, Manifest, Model, Optimiser};
+use muster_core::rounding::BlockValues;
 
 use crate::kernel::update::AdamStep;
 
@@ -40,24 +43,48 @@ pub(crate) struct ShardBlock {
     pub(crate) range: Range<usize>,
 }
 
+/// What blocks of a shard move along.
+#[derive(Clone, Copy)]
+pub(crate) enum Values<'a> {
+    /// A result for each block, or none.
+    Results(&'a [Option<Arc<BlockValues>>]),
+    /// A gradient of all coefficients.
+    Gradient(&'a [f32]),
+}
+
 /// The update of a shard.
 #[derive(Clone, Copy)]
 pub(crate) struct ShardUpdate<'a> {
     pub(crate) plan: &'a ShardPlan<'a>,
-    /// Of its coefficients.
-    pub(crate) values: &'a [f32],
-    /// Whether each of its blocks has values.
-    pub(crate) present: &'a [bool],
+    pub(crate) values: Values<'a>,
     /// Whether it is the aggregate of an earlier round, with which the exponents stay (ROW-6).
     pub(crate) late: bool,
     /// As [`Update::behind`].
     pub(crate) behind: bool,
 }
 
-impl ShardUpdate<'_> {
+impl<'a> ShardUpdate<'a> {
+    /// Whether a block of the shard has values.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        match self.values {
+            Values::Results(results) => results.get(index).is_some_and(Option::is_some),
+            Values::Gradient(_) => true,
+        }
+    }
+
+    /// The values of a block of the shard; none where it was left out.
+    pub(crate) fn block(&self, index: usize) -> Option<Cow<'a, [f32]>> {
+        match self.values {
+            Values::Results(results) => Some(results.get(index)?.as_ref()?.reals()),
+            Values::Gradient(gradient) => {
+                Some(Cow::Borrowed(&gradient[self.plan.blocks[index].range.clone()]))
+            }
+        }
+    }
+
     /// GRID-8: what its values are in units of, tensor by tensor. A shard has the exponents of leaves on its state, and in a run
     /// with a delay behind these the ones of leaves on the state before.
-    pub(crate) fn units<'a>(&self, exponents: &'a [i16]) -> &'a [i16] {
+    pub(crate) fn units<'e>(&self, exponents: &'e [i16]) -> &'e [i16] {
         let before = exponents.len() - self.plan.tensors.len();
         &exponents[if self.behind { before } else { 0 }..][..self.plan.tensors.len()]
     }

@@ -9,7 +9,7 @@ use muster_core::state::{Arithmetic, LeafTask, State, Update};
 use crate::setting::{ROUND_SEED, manifest, mixture, model, models, real, windows};
 
 /// A run of local updates of this model: three segments of two steps.
-fn local(model: muster_core::manifest::Model) -> Manifest {
+pub fn local(model: muster_core::manifest::Model) -> Manifest {
     let mut manifest = manifest(model);
     fixture::local(&mut manifest, 3);
     manifest.training.grid_bits = 8;

@@ -10,3 +10,4 @@ mod local;
 mod optimiser;
 mod reference;
 mod setting;
+mod streamed;

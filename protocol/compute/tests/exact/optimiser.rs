@@ -226,7 +226,7 @@ fn absent_blocks_stay_untouched() {
     let mut values = vec![(1 << 20) as f32; state.parameters.len()];
     values[layout.blocks()[1].range.clone()].fill(f32::NAN);
     let mut update = Update::whole(&layout, values);
-    update.present[1] = false;
+    update.blocks[1] = None;
     exact.apply(&manifest, &mut state, &update);
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     for (index, block) in layout.blocks().iter().enumerate() {

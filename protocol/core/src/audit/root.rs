@@ -185,9 +185,9 @@ impl Step {
         for (blocks, sealed) in &self.parts {
             let mut digest = PartDigest::default();
             for block in blocks {
-                let values = update.block(layout, *block)?;
-                digest = digest.block(values);
-                fitted.put(layout, *block, values)?;
+                let values = update.held(layout, *block)?;
+                digest = digest.block(&values.reals());
+                fitted.put_held(layout, *block, values.clone())?;
             }
             // Values that were not sealed prove nothing about the step.
             if digest.finish() != *sealed {

@@ -177,7 +177,8 @@ mod tests {
     }
 
     fn piece(first: usize, count: usize) -> StatePiece {
-        let bytes = real_bytes(&vector());
+        let values = vector();
+        let bytes = real_bytes(&values);
         let runs: Vec<&[u8]> = bytes.chunks(4 * CHUNK_COEFFICIENTS).collect();
         let tree = Tree::new((0..).zip(&runs).map(|(index, run)| merkle::leaf(index, run)));
         let proofs = (first..first + count).map(|index| tree.prove(index as u64).unwrap()).collect();

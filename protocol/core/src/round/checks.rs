@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use crate::aggregate::ResultGrid;
 use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
@@ -11,6 +10,7 @@ use crate::ledger::{Ledger, RoundView, Stage, WeightedCommit};
 use crate::limits;
 use crate::messages::round::{Checked, Commit, PartResult};
 use crate::reduction::{OwnBlock, scale};
+use crate::rounding::ResultGrid;
 use crate::sign::Signed;
 
 /// Results to fetch and to compare with one's own contribution.

@@ -1,5 +1,6 @@
 //! The aggregate of a round, shard by shard.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::ids::{Block, Round, Row, ShardId};
 use crate::layout::{Layout, ShardRange};
+use crate::rounding::BlockValues;
 
 /// The step of a shard: which shard, by the results of which round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -22,10 +24,8 @@ pub struct ShardStep {
 pub struct Update {
     /// The shards, in order of their numbers. A shard that is not here keeps everything, its step as well.
     pub shards: Vec<ShardId>,
-    /// Values of their coefficients, one shard after the other; meaningless in blocks that were left out.
-    pub values: Vec<f32>,
-    /// Whether each of their blocks has a value. ROUND-8: one without keeps parameters and moments.
-    pub present: Vec<bool>,
+    /// Values of their blocks, one shard after the other. ROUND-8: a block without keeps parameters and moments.
+    pub blocks: Vec<Option<Arc<BlockValues>>>,
     /// Those of the shards whose exponents stay as they are (ROW-6).
     pub late: Vec<ShardId>,
     /// Whether its values are in units of the exponents before the newest ones (GRID-8).
@@ -39,16 +39,14 @@ impl Update {
         for id in shards {
             let Some(range) = layout.shard(id) else { continue };
             update.shards.push(id);
-            let (values, blocks) = Self::size(layout, range);
-            update.values.resize(update.values.len() + values, 0.0);
-            update.present.resize(update.present.len() + blocks, false);
+            update.blocks.resize(update.blocks.len() + Self::size(layout, range), None);
         }
         update
     }
 
-    /// Values and blocks of a shard: plane after plane.
-    pub fn size(layout: &Layout, shard: &ShardRange) -> (usize, usize) {
-        (layout.planes() * shard.coefficients.len(), layout.planes() * shard.blocks.len())
+    /// Blocks of a shard: plane after plane.
+    pub fn size(layout: &Layout, shard: &ShardRange) -> usize {
+        layout.planes() * shard.blocks.len()
     }
 
     /// What these steps take of the aggregates of their rounds; none where one of these is unavailable, or lacks a shard.
@@ -60,7 +58,6 @@ impl Update {
         let mut update = Self::default();
         // The trunk's results are always those of the Outcome's own round.
         let own = steps.iter().map(|step| step.round).max();
-        let shards = || steps.iter().filter(|step| Some(step.round) == own).map(|step| step.shard);
         let mut last = None;
         for step in steps {
             if Some(step.round) != own {
@@ -72,18 +69,8 @@ impl Update {
                 Some((_, aggregate)) => aggregate,
                 None => aggregate(step.round)?,
             };
-            // Mostly it takes all of one aggregate, which need not be copied.
-            if shards().count() == steps.len()
-                && shards().eq(taken.shards.iter().copied())
-                && taken.fits(layout)
-            {
-                let Self { shards, values, present, .. } = Arc::unwrap_or_clone(taken);
-                return Some(Self { shards, values, present, ..update });
-            }
-            let (values, present) = taken.shard(layout, step.shard)?;
             update.shards.push(step.shard);
-            update.values.extend_from_slice(values);
-            update.present.extend_from_slice(present);
+            update.blocks.extend_from_slice(taken.shard(layout, step.shard)?);
             last = Some((step.round, taken));
         }
         Some(update)
@@ -92,53 +79,62 @@ impl Update {
     /// Of the path of row 0, with a value for every coefficient of the first plane, and 0 for those of another one.
     pub fn whole(layout: &Layout, mut values: Vec<f32>) -> Self {
         values.resize(layout.coefficients(), 0.0);
-        let (shards, present) = (layout.path(Row(0)).collect(), vec![true; layout.blocks().len()]);
-        Self { shards, values, present, ..Self::default() }
+        let of = |block: Block| {
+            Some(Arc::new(BlockValues::raw(values[layout.block(block)?.range.clone()].to_vec())))
+        };
+        let shards: Vec<ShardId> = layout.path(Row(0)).collect();
+        let blocks = shards.iter().flat_map(|shard| layout.update_blocks(*shard)).map(of).collect();
+        Self { shards, blocks, ..Self::default() }
     }
 
-    /// Whether it has as many values and marks as its shards need.
+    /// Whether it has as many blocks as its shards need, each of as many values as it has coefficients.
     pub fn fits(&self, layout: &Layout) -> bool {
-        let sizes =
-            || self.shards.iter().filter_map(|id| layout.shard(*id)).map(|shard| Self::size(layout, shard));
-        sizes().count() == self.shards.len()
-            && self.values.len() == sizes().map(|(values, _)| values).sum::<usize>()
-            && self.present.len() == sizes().map(|(_, blocks)| blocks).sum::<usize>()
+        let mut left = self.blocks.iter();
+        let fits = |id: &ShardId| {
+            layout.shard(*id).is_some()
+                && layout.update_blocks(*id).all(|block| {
+                    let length = layout.block(block).map(|block| block.range.len());
+                    left.next()
+                        .is_some_and(|held| held.as_ref().is_none_or(|held| Some(held.count()) == length))
+                })
+        };
+        self.shards.iter().all(fits) && left.next().is_none()
     }
 
-    /// Where its values and marks of a shard are.
-    fn place(&self, layout: &Layout, id: ShardId) -> Option<(Range<usize>, Range<usize>)> {
+    /// Where the blocks of a shard are.
+    fn place(&self, layout: &Layout, id: ShardId) -> Option<Range<usize>> {
         let place = self.shards.iter().position(|held| *held == id)?;
         let before = self.shards.iter().take(place).filter_map(|id| layout.shard(*id));
-        let (values, blocks) = before.fold((0, 0), |before, shard| {
-            let size = Self::size(layout, shard);
-            (before.0 + size.0, before.1 + size.1)
-        });
-        let size = Self::size(layout, layout.shard(id)?);
-        Some((values..values + size.0, blocks..blocks + size.1))
+        let first = before.map(|shard| Self::size(layout, shard)).sum::<usize>();
+        Some(first..first + Self::size(layout, layout.shard(id)?))
     }
 
-    /// Its values and marks of a shard.
-    pub fn shard(&self, layout: &Layout, id: ShardId) -> Option<(&[f32], &[bool])> {
-        let (values, blocks) = self.place(layout, id)?;
-        Some((self.values.get(values)?, self.present.get(blocks)?))
+    /// Its blocks of a shard.
+    pub fn shard(&self, layout: &Layout, id: ShardId) -> Option<&[Option<Arc<BlockValues>>]> {
+        self.blocks.get(self.place(layout, id)?)
     }
 
-    /// The values of a block, whether it has a result or not.
-    pub fn block(&self, layout: &Layout, block: Block) -> Option<&[f32]> {
-        let (values, _) = self.shard(layout, layout.shard_of(block)?)?;
-        values.get(layout.place_in_update(block)?.0)
+    /// What is held of a block; none of one without a result.
+    pub fn held(&self, layout: &Layout, block: Block) -> Option<&Arc<BlockValues>> {
+        let held = self.shard(layout, layout.shard_of(block)?)?;
+        held.get(layout.place_in_update(block)?)?.as_ref()
+    }
+
+    /// The values of a block; none of one without a result.
+    pub fn block(&self, layout: &Layout, block: Block) -> Option<Cow<'_, [f32]>> {
+        Some(self.held(layout, block)?.reals())
     }
 
     /// Gives a block its values; `None` when they are not as many as it has, or it is in no shard of these.
     pub fn put(&mut self, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
-        let (shard_values, shard_blocks) = self.place(layout, layout.shard_of(block)?)?;
-        let (range, place) = layout.place_in_update(block)?;
-        let target = self.values.get_mut(shard_values)?.get_mut(range)?;
-        if target.len() != values.len() {
-            return None;
-        }
-        target.copy_from_slice(values);
-        *self.present.get_mut(shard_blocks)?.get_mut(place)? = true;
-        Some(())
+        self.put_held(layout, block, Arc::new(BlockValues::raw(values.to_vec())))
+    }
+
+    /// The same of values that are held as they travel.
+    pub fn put_held(&mut self, layout: &Layout, block: Block, values: Arc<BlockValues>) -> Option<()> {
+        let blocks = self.place(layout, layout.shard_of(block)?)?;
+        let length = layout.block(block)?.range.len();
+        let target = self.blocks.get_mut(blocks)?.get_mut(layout.place_in_update(block)?)?;
+        (values.count() == length).then(|| *target = Some(values))
     }
 }

@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use muster_core::aggregate::{self, Input, ResultGrid};
+use muster_core::aggregate::{self, Input};
 use muster_core::codec::Real;
 use muster_core::contribution::PartDigest;
 use muster_core::grid::power_of_two;
 use muster_core::ids::Block;
 use muster_core::manifest;
 use muster_core::reduction::{self, OwnBlock};
+use muster_core::rounding::ResultGrid;
 
 use super::cases::{as_integer, as_word, bytes, digest, full, list, number, shown, text, word};
 

@@ -25,6 +25,7 @@ use super::states::initial;
 use super::{Archive, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::Crew;
 use crate::held::{HeldState, Stepper};
+use crate::memory::Room;
 use crate::replica::mean_held_out_loss;
 use crate::stopwatch::Stopwatch;
 
@@ -79,15 +80,17 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// The same, which keeps rows on the disk: in memory are the trunk and the row that it computes on.
+    /// The same, which keeps rows on the disk: in memory are the trunk and the row that it computes on. A state that takes more
+    /// than its room is on the disk as a whole.
     ///
     /// # Errors
     /// What the disk reports.
-    pub fn with_row_files(mut self, files: RowFiles) -> Result<Self, ReplayError> {
-        if self.state.roots.rows() > 1 {
-            self.state.put_rows(&files)?;
+    pub fn with_row_files(mut self, files: RowFiles, room: Room) -> Result<Self, ReplayError> {
+        let whole = self.state.bytes() > room.state;
+        if whole || self.state.roots.rows() > 1 {
+            self.state.put_away(&files, whole)?;
         }
-        self.row_files = Some(files);
+        self.row_files = Some(files).filter(|_| whole || self.archive.manifest.model.rows() > 1);
         Ok(self)
     }
 

@@ -15,7 +15,7 @@ const PIECE: usize = 1 << 16;
 
 /// What a manifest says of these parameters.
 pub fn committed_parameters(parameters: &[f32]) -> CommittedFile {
-    let committed = Committed::new(real_bytes(parameters));
+    let committed = Committed::new(real_bytes(parameters).into_owned());
     CommittedFile { root: committed.tree.root(), bytes: committed.bytes.len() as u64 }
 }
 

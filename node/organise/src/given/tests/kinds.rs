@@ -29,7 +29,7 @@ fn frequencies_that_a_llama_was_saved_with_are_left_out() {
     exported(&manifest, &parameters, &folder);
     let mut tensors = read(&folder);
     for name in ["model.layers.0.self_attn.", "model.layers.1.self_attn.", "model."] {
-        let frequencies = (Dtype::F32, vec![2], real_bytes(&[1.0, 0.01]));
+        let frequencies = (Dtype::F32, vec![2], bytes_of(&[1.0, 0.01]));
         tensors.insert(format!("{name}rotary_emb.inv_freq"), frequencies);
     }
     write(&folder, &tensors);

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::audit::reduction::tests::manifest;
 use crate::audit::{Claim, claim, judge, judge_steward};
@@ -9,6 +11,7 @@ use crate::messages::evidence::{Evidence, Misconduct};
 use crate::messages::record::{Freeze, Outcome, Record};
 use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::messages::wire::BlockData;
+use crate::rounding::BlockValues;
 use crate::sign::{Identity, Signed};
 use crate::state::{LeafJob, Shard, ShardRoots, State, Vector};
 
@@ -39,9 +42,10 @@ impl Arithmetic for Adds {
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
         let layout = Layout::of_run(manifest);
-        for (block, _) in layout.blocks().iter().zip(&update.present).filter(|(_, present)| **present) {
-            for place in block.range.clone() {
-                state.parameters[place] += update.values[place];
+        for (block, values) in layout.blocks().iter().zip(&update.blocks) {
+            let values = values.iter().flat_map(|values| values.reals().into_owned());
+            for (place, value) in block.range.clone().zip(values) {
+                state.parameters[place] += value;
                 state.first[place] += state.second[place];
             }
         }
@@ -101,7 +105,7 @@ impl Scene {
             first: vector(0.5),
             second: vector(1.0),
         };
-        // Present says nothing: which blocks are there follows from the results.
+        // That they are there says nothing: which blocks count follows from the results.
         let update = Update::whole(&layout, vector(0.125).into_vec());
         Self { manifest, layout, state: Some(state), update: Some(update) }
     }
@@ -131,11 +135,11 @@ impl Scene {
 
     /// The results of the parts whose numbers are given.
     fn results(&self, parts: &[usize]) -> Vec<Option<PartResult>> {
-        let (values, freeze) = (Scene::new().update.unwrap().values, self.freeze(ROUND));
+        let (update, freeze) = (Scene::new().update.unwrap(), self.freeze(ROUND));
         let freeze = freeze.verify(self.manifest.run()).unwrap().head();
         let result = |(part, (_, blocks)): (usize, (ShardId, Vec<Block>))| {
-            let values = blocks.iter().map(|block| &values[self.layout.block(*block).unwrap().range.clone()]);
-            let digest = values.fold(PartDigest::default(), |digest, values| digest.block(values)).finish();
+            let values = blocks.iter().map(|block| update.block(&self.layout, *block).unwrap());
+            let digest = values.fold(PartDigest::default(), |digest, values| digest.block(&values)).finish();
             let (number, attempt, inputs) = (Part(part as u16), 0, Bitmap::default());
             let result = PartResult { round: ROUND, part: number, attempt, freeze, inputs, digest };
             parts.contains(&part).then_some(result)
@@ -152,8 +156,9 @@ impl Scene {
         let (mut state, mut update) = (Scene::new().state.unwrap(), Scene::new().update.unwrap());
         let blocks = self.parts();
         let counted: Vec<Block> = parts.iter().flat_map(|part| blocks[*part].1.clone()).collect();
-        let all = (0..self.layout.blocks().len() as u32).map(Block);
-        update.present = all.map(|block| counted.contains(&block)).collect();
+        for (block, values) in (0..).map(Block).zip(&mut update.blocks) {
+            *values = values.take().filter(|_| counted.contains(&block));
+        }
         Adds.apply(&self.manifest, &mut state, &update);
         state.roots()
     }
@@ -241,8 +246,8 @@ fn audit_13_a_root_that_the_results_give_convicts_nobody() {
     assert!(matches!(scene.judge(scene.freeze(ROUND), outcome), Judgement::NotGuilty(_)));
     // What stands in blocks that were left out is nothing.
     let left_out = scene.parts()[1].1[0];
-    let range = scene.layout.block(left_out).unwrap().range.clone();
-    scene.update.as_mut().unwrap().values[range].fill(f32::NAN);
+    let nothing = vec![f32::NAN; scene.layout.block(left_out).unwrap().range.len()];
+    scene.update.as_mut().unwrap().put(&scene.layout, left_out, &nothing).unwrap();
     let sealed = scene.after(&[0, 2]);
     assert!(matches!(scene.judge_root(&[0, 2], sealed), Judgement::NotGuilty(_)));
     // A round without anybody who reduces is a step, too.
@@ -263,6 +268,11 @@ fn audit_13_without_state_or_aggregate_a_root_is_undecided() {
         scene.update.iter_mut().for_each(change);
         scene
     };
+    // As many values, and others.
+    let other = |update: &mut Update| {
+        let count = update.blocks[0].as_ref().unwrap().count();
+        update.blocks[0] = Some(Arc::new(BlockValues::raw(vec![9.0; count])));
+    };
     let (without, of_round) = ("the state", "the aggregate");
     let lacking = [
         (Scene { state: None, ..Scene::new() }, without),
@@ -272,10 +282,12 @@ fn audit_13_without_state_or_aggregate_a_root_is_undecided() {
         (state(&|state| state.first = Vector::default()), without),
         (state(&|state| state.exponents.truncate(1)), without),
         (Scene { update: None, ..Scene::new() }, of_round),
-        (update(&|update| update.values[0] += 1.0), of_round),
-        (update(&|update| update.values.truncate(9)), of_round),
-        (update(&|update| update.values.push(0.0)), of_round),
-        (update(&|update| update.values.clear()), of_round),
+        (update(&other), of_round),
+        (update(&|update| update.blocks[0] = None), of_round),
+        (update(&|update| update.blocks[0] = Some(Arc::new(BlockValues::raw(vec![7.0; 9])))), of_round),
+        (update(&|update| update.blocks.truncate(2)), of_round),
+        (update(&|update| update.blocks.push(None)), of_round),
+        (update(&|update| update.blocks.clear()), of_round),
     ];
     for (mut scene, what) in lacking {
         let (right, wrong) = (scene.after(&[0, 1, 2]), scene.after(&[0, 1]));

@@ -2,6 +2,7 @@
 //! results either way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use muster_core::contribution::PartDigest;
 use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
@@ -9,6 +10,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::messages::round::PartResult;
 use muster_core::reduction::{SealedInputs, reduce};
+use muster_core::rounding::{BlockValues, ResultGrid};
 use muster_core::state::Update;
 use muster_store::reading;
 
@@ -67,9 +69,10 @@ impl Replay<'_> {
         let (mut update, mut factors) = (Update::empty(layout, view.open_shards(layout)), Factors::new());
         for ((part, block), reduced) in jobs.into_iter().zip(blocks) {
             let reduced = reduced.ok_or_else(|| differs(view, part))?;
-            let values = reduced.values.first().ok_or_else(|| differs(view, part))?;
-            update.put(layout, block, values).ok_or_else(|| differs(view, part))?;
-            let size = values.len() as f64;
+            let values = reduced.values.into_iter().next().ok_or_else(|| differs(view, part))?;
+            let values = Arc::new(BlockValues::of(ResultGrid::of(layout, block), values));
+            let size = values.count() as f64;
+            update.put_held(layout, block, values).ok_or_else(|| differs(view, part))?;
             for (slot, factor) in reduced.factors {
                 let (sum, weight) = factors.entry(slot).or_default();
                 *sum += factor * size;
@@ -132,8 +135,8 @@ impl Replay<'_> {
         let layout = self.ledger.layout();
         let mut update = Update::empty(layout, view.open_shards(layout));
         for (part, block) in result_blocks(view) {
-            let values = kept.block(layout, block).ok_or_else(|| differs(view, part))?;
-            update.put(layout, block, values).ok_or_else(|| differs(view, part))?;
+            let values = kept.held(layout, block).ok_or_else(|| differs(view, part))?.clone();
+            update.put_held(layout, block, values).ok_or_else(|| differs(view, part))?;
         }
         self.check_results(view, &update, |result| differs(view, result.part))?;
         Ok(update)
@@ -192,7 +195,7 @@ impl Replay<'_> {
 fn digest_of(layout: &Layout, blocks: &[Block], update: &Update) -> Option<Digest> {
     let mut digest = PartDigest::default();
     for block in blocks {
-        digest = digest.block(update.block(layout, *block)?);
+        digest = digest.block(&update.block(layout, *block)?);
     }
     Some(digest.finish())
 }

@@ -60,7 +60,7 @@ impl Replay<'_> {
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
         let root = evidence.state(manifest.run()).map(|(_, root)| root);
         let held = self.held.values().find(|held| Some(held.roots.root()) == root);
-        let states = held.map(|held| KeptState::of(held, manifest.keeps_moments()));
+        let states = held.map(|held| KeptState::of(held, manifest.keeps_moments(), true));
         let states = states.into_iter().collect();
         let mut witness = Exhibited::new(states, dataset, manifest, brought);
         judge(manifest, evidence, &mut witness, &mut self.arithmetic)

@@ -26,11 +26,12 @@ impl Arithmetic for AddsToShards {
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
         let layout = Layout::of_run(manifest);
         assert_eq!(state.held().collect::<Vec<_>>(), [ROW], "the shard alone");
-        let Some((values, present)) = update.shard(&layout, ROW) else { return };
+        let Some(blocks) = update.shard(&layout, ROW) else { return };
         let first = layout.shard(ROW).unwrap().coefficients.start;
-        for (block, present) in layout.blocks_of(ROW).zip(present) {
-            for place in layout.block(block).unwrap().range.clone().filter(|_| *present) {
-                state.parameters[place - first] += values[place - first];
+        for (block, values) in layout.blocks_of(ROW).zip(blocks) {
+            let values = values.iter().flat_map(|values| values.reals().into_owned());
+            for (place, value) in layout.block(block).unwrap().range.clone().zip(values) {
+                state.parameters[place - first] += value;
             }
         }
         state.shards.iter_mut().for_each(|shard| shard.step += 1);
@@ -92,7 +93,13 @@ impl Rows {
         };
         let aggregate = |scale: f32| {
             let mut update = Update::empty(&layout, layout.all_shards(2));
-            update.values.iter_mut().enumerate().for_each(|(place, value)| *value = place as f32 * scale);
+            let mut place = 0;
+            for block in layout.all_shards(2).flat_map(|shard| layout.blocks_of(shard)) {
+                let length = layout.block(block).unwrap().range.len();
+                let values: Vec<f32> = (place..place + length).map(|place| place as f32 * scale).collect();
+                update.put(&layout, block, &values).unwrap();
+                place += length;
+            }
             update
         };
         let aggregates = [(EARLIER, aggregate(0.5)), (ROUND, aggregate(-0.125))];
@@ -128,7 +135,7 @@ impl Rows {
         let plans = parts_in(&self.layout, 1, &self.layout.all_shards(2).collect::<Vec<_>>(), PARTS).unwrap();
         let result = |(part, (_, blocks)): (usize, (ShardId, Vec<Block>))| {
             let values = blocks.iter().map(|block| update.block(&self.layout, *block).unwrap());
-            let digest = values.fold(PartDigest::default(), |digest, values| digest.block(values)).finish();
+            let digest = values.fold(PartDigest::default(), |digest, values| digest.block(&values)).finish();
             let (part, inputs) = (Part(part as u16), Bitmap::default());
             let result = PartResult { round, part, attempt: 0, freeze: head, inputs, digest };
             Some(id(11).sign(self.manifest.run(), &result))
@@ -150,9 +157,8 @@ impl Rows {
     fn after(&self, source: Option<Round>) -> StateRoots {
         let mut row = self.state.select([ROW]);
         if let Some(source) = source {
-            let (_, mut update) = self.aggregates.iter().find(|(of, _)| *of == source).unwrap().clone();
-            update.present.fill(true);
-            AddsToShards.apply(&self.manifest, &mut row, &update);
+            let (_, update) = self.aggregates.iter().find(|(of, _)| *of == source).unwrap();
+            AddsToShards.apply(&self.manifest, &mut row, update);
         }
         self.state.roots().with(&row)
     }

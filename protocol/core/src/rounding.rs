@@ -1,11 +1,15 @@
 //! Values of a result as multiples of one step: few bits in place of 32.
 
+mod values;
+
 use crate::error::Reject;
 use crate::grid::{Dither, power_of_two, quantise};
 use crate::ids::{Block, Digest};
 use crate::layout::Layout;
 use crate::limits::GRID_LIMIT;
 use crate::packing::{pack, unpack_first};
+
+pub use values::BlockValues;
 
 /// Values that are rounded at a time.
 const PIECE: usize = 1024;
