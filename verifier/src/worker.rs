@@ -6,7 +6,7 @@ use muster_compute::{Backend, Machine, row};
 use muster_core::audit::{
     FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, recompute_sum,
 };
-use muster_core::contribution::Commitment;
+use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
@@ -61,7 +61,8 @@ impl AuditWorker {
                         let commit = &work.subject.commit;
                         // DUTY-8: the second path judges by these; the member might show them no second time.
                         let q = witness.contribution(commit.round, &work.subject.author);
-                        Done::Suspicion(culprit, q.map(Arc::new))
+                        let packed = |q: Vec<i32>| Arc::new(PackedContribution::new(&self.layout, &q));
+                        Done::Suspicion(culprit, q.map(packed))
                     }
                     other => Done::Opinion(other),
                 }

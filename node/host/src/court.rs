@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use muster_compute::Backend;
 use muster_core::audit::Claim;
+use muster_core::contribution::PackedContribution;
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -121,11 +122,11 @@ impl Court {
     ///
     /// # Errors
     /// Why it is unavailable, in words.
-    pub(super) async fn fetch(&self, wanted: &WantedContribution) -> Result<Vec<i32>, String> {
+    pub(super) async fn fetch(&self, wanted: &WantedContribution) -> Result<PackedContribution, String> {
         let CommittedContribution { round, member, .. } = wanted.name;
         // It was proved when it was kept, and its holders may have forgotten the round.
         if let Ok(kept) = self.home.load_exhibit(round, &member) {
-            return Ok(kept);
+            return Ok(PackedContribution::new(&self.layout, &kept));
         }
         let kept = self.home.load_contribution(round, &member).unwrap_or_default();
         let shelve = |part: Part, found: &[BlockData]| {
@@ -154,6 +155,7 @@ impl Court {
     /// Why not, in words.
     pub(super) async fn exhibit(&self, wanted: &WantedContribution) -> Result<(), String> {
         let q = self.fetch(wanted).await?;
+        let q = q.whole(&self.layout).ok_or("it is of another model")?;
         let kept = self.home.save_exhibit(wanted.name.round, &wanted.name.member, &q);
         kept.map_err(|error| error.to_string())
     }
@@ -191,7 +193,7 @@ impl Court {
             Wants::Nothing => {}
             Wants::Contribution(wanted) => {
                 let q = self.fetch(wanted).await?;
-                brought.contributions.insert((wanted.name.round, wanted.name.member), q);
+                brought.contributions.insert((wanted.name.round, wanted.name.member), Arc::new(q));
             }
             Wants::Part(inputs) => {
                 // The aggregator is the suspect: authors are asked first.

@@ -139,7 +139,7 @@ impl Bench for CourtBench {
     }
 
     fn contribution(&self) -> Option<Vec<i32>> {
-        self.brought.contributions.values().next().cloned()
+        self.brought.contributions.values().next()?.whole(&self.court.layout)
     }
 
     fn keep_inputs(&mut self) -> Outcome<()> {

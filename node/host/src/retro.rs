@@ -320,6 +320,7 @@ impl Court {
         let author = wanted.name.member;
         let left = waits.left().filter(|_| !lock(&waits.silent).contains(&author))?;
         let q = timeout(left, self.fetch(wanted)).await.ok().and_then(Result::ok);
+        let q = q.and_then(|q| q.whole(&self.layout));
         if q.is_none() {
             lock(&waits.silent).insert(author);
         }

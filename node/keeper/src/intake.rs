@@ -44,7 +44,8 @@ const RELAYED: u16 = limits::PARTS as u16;
 /// Why nothing is done any more.
 const STOPPING: Reject = Reject::Stale("this keeper is stopping");
 
-type Held = BTreeMap<(Round, MemberId), Blocks>;
+/// Blocks in memory, by the part that they are of.
+type Held = BTreeMap<(Round, MemberId, Part), Blocks>;
 
 /// Received blocks.
 pub struct Intake {
@@ -139,12 +140,12 @@ impl Intake {
         opened: Blocks,
     ) -> Result<bool, Reject> {
         let mut held = self.lock();
-        let newest = held.last_key_value().map_or(round, |((newest, _), _)| round.max(*newest));
+        let newest = held.last_key_value().map_or(round, |((newest, ..), _)| round.max(*newest));
         // ROUND-4: what nobody waits for any more is not taken into memory, round after round.
         if round < horizon(newest) {
             return Err(Reject::Stale("blocks of this round come too late"));
         }
-        let blocks = held.entry((round, sender)).or_default();
+        let blocks = held.entry((round, sender, part)).or_default();
         let new = opened.iter().filter(|(block, _)| !blocks.contains_key(block));
         self.room(new.map(|(_, data)| bytes(data)).sum())?;
         blocks.extend(opened);
@@ -153,7 +154,7 @@ impl Intake {
             return Ok(false);
         }
         // Whatever a sender brings, it is gone from memory some rounds later.
-        held.retain(|(of, _), _| *of >= horizon(newest));
+        held.retain(|(of, ..), _| *of >= horizon(newest));
         drop(held);
         self.shelf.keep(round, sender, part, data);
         Ok(true)
@@ -206,8 +207,10 @@ impl Intake {
         Ok(whole)
     }
 
-    /// A round is over: nobody waits for its blocks any more.
+    /// A round is over: nobody waits for its blocks any more, and audits have them from the disk.
     pub fn over(&self, round: Round) {
+        let written = |(of, member, part): &(Round, MemberId, Part)| self.shelf.is_written(*of, *member, *part);
+        self.lock().retain(|name, _| name.0 > round || !written(name));
         let mut open = lock(&self.open);
         if open.round <= round {
             *open = Open::default();
@@ -265,14 +268,18 @@ impl Intake {
 
     /// A block as its author sent it, from memory.
     fn in_memory(&self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
-        let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
+        let held = self.held(round, member, block);
         held.map(|data| BlockData::clone(&data)).or_else(|| lock(&self.open).get(round, member, block))
     }
 
     /// One block, from memory or disk. May wait for the disk.
     pub fn block(&self, round: Round, member: &MemberId, root: &Digest, block: Block) -> Option<Proved> {
-        let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
-        held.or_else(|| self.shelf.block(round, member, root, block))
+        self.held(round, member, block).or_else(|| self.shelf.block(round, member, root, block))
+    }
+
+    fn held(&self, round: Round, member: &MemberId, block: Block) -> Option<Proved> {
+        let parts = (round, *member, Part(0))..=(round, *member, Part(u16::MAX));
+        self.lock().range(parts).find_map(|(_, blocks)| blocks.get(&block).cloned())
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {

@@ -1,6 +1,5 @@
 //! A contribution Q: its Merkle commitment over chunks, its blocks with proofs, and their checking.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::bug::OrBug;
@@ -16,6 +15,7 @@ use crate::packing::{pack, unpack};
 use crate::state::real_bytes;
 
 /// The Merkle tree over the chunks of a contribution (COMMIT-1).
+#[derive(Clone, Debug)]
 pub struct Commitment(Tree);
 
 impl Commitment {
@@ -64,12 +64,18 @@ impl PackedChunk {
 }
 
 /// A contribution as it travels: about two bytes a coefficient instead of the four of its integers.
+#[derive(Clone, Debug)]
 pub struct PackedContribution {
     chunks: Vec<Bytes<CHUNK_BYTES>>,
     tree: Commitment,
 }
 
 impl PackedContribution {
+    /// Of `d` grid integers.
+    pub fn new(layout: &Layout, q: &[i32]) -> Self {
+        Self::of((0..layout.chunks().len()).map(|index| PackedChunk::new(layout, q, index)))
+    }
+
     /// Of all chunks in order: for callers that pack them in parallel.
     pub fn of(chunks: impl IntoIterator<Item = PackedChunk>) -> Self {
         let (chunks, hashes): (_, Vec<Digest>) =
@@ -79,15 +85,11 @@ impl PackedContribution {
 
     /// The one with this root, of its blocks; none where one is missing. A block that does not prove itself is passed over.
     pub fn gathered(layout: &Layout, root: &Digest, blocks: impl Iterator<Item = BlockData>) -> Option<Self> {
-        let mut chunks: Vec<Option<PackedChunk>> = Vec::new();
-        chunks.resize_with(layout.chunks().len(), || None);
-        for data in blocks.filter(|data| open_block(layout, root, data).is_ok()) {
-            for (index, bytes) in layout.block(data.block)?.chunks.clone().zip(data.chunks.into_inner()) {
-                *chunks.get_mut(index)? =
-                    Some(PackedChunk { hash: merkle::leaf(index as u64, &bytes), bytes });
-            }
+        let mut assembly = Assembly::new(layout, *root);
+        for data in blocks {
+            let _ = assembly.open(data);
         }
-        Some(Self::of(chunks.into_iter().collect::<Option<Vec<_>>>()?))
+        assembly.whole()
     }
 
     /// The root that is committed.
@@ -117,6 +119,11 @@ impl PackedContribution {
         Some(values)
     }
 
+    /// All of its integers.
+    pub fn whole(&self, layout: &Layout) -> Option<Vec<i32>> {
+        self.unpacked(layout, 0..layout.chunks().len())
+    }
+
     /// Whether these are its integers.
     pub fn is_of(&self, layout: &Layout, q: &[i32]) -> bool {
         let same = |(index, bytes): (usize, &Bytes<CHUNK_BYTES>)| packed_chunk(layout, q, index) == **bytes;
@@ -128,51 +135,49 @@ impl PackedContribution {
 pub struct Assembly<'a> {
     layout: &'a Layout,
     root: Digest,
-    q: Vec<i32>,
-    /// Where the blocks that are there stand in the path.
-    present: BTreeSet<usize>,
+    chunks: Vec<Option<PackedChunk>>,
 }
 
 impl<'a> Assembly<'a> {
     /// Of no blocks yet.
     pub fn new(layout: &'a Layout, root: Digest) -> Self {
-        Self { layout, root, q: vec![0; layout.coefficients()], present: BTreeSet::new() }
+        let mut chunks = Vec::new();
+        chunks.resize_with(layout.chunks().len(), || None);
+        Self { layout, root, chunks }
     }
 
     /// Adds a block.
     ///
     /// # Errors
     /// As [`open_block`].
-    pub fn open(&mut self, data: &BlockData) -> Result<(), Reject> {
-        self.fill(data.block, &open_block(self.layout, &self.root, data)?);
+    pub fn open(&mut self, data: BlockData) -> Result<(), Reject> {
+        open_block(self.layout, &self.root, &data)?;
+        self.put(data);
         Ok(())
     }
 
     /// Adds a block that was proved against the root already. One of another shape is left out.
-    pub fn put(&mut self, data: &BlockData) {
-        if let Ok(integers) = block_integers(self.layout, data) {
-            self.fill(data.block, &integers);
-        }
-    }
-
-    fn fill(&mut self, block: Block, integers: &[i32]) {
-        let range = self.layout.block(block).and_then(|block| self.q.get_mut(block.range.clone()));
+    pub fn put(&mut self, data: BlockData) {
+        // By place: a block of another row has another number, and stands where that of this row does.
+        let Some(range) = self.layout.block(data.block).map(|block| block.chunks.clone()) else { return };
         // A caller's mistake must not leave half a block counted as present.
-        if let Some(range) = range.filter(|range| range.len() == integers.len()) {
-            range.copy_from_slice(integers);
-            // By place: a block of another row has another number, and stands where that of this row does.
-            self.present.extend(self.layout.position(block));
+        if range.len() == data.chunks.len() {
+            for (index, bytes) in range.zip(data.chunks.into_inner()) {
+                let hash = merkle::leaf(index as u64, &bytes);
+                self.chunks[index] = Some(PackedChunk { bytes, hash });
+            }
         }
     }
 
     /// Whether a block is there.
     pub fn has(&self, block: Block) -> bool {
-        self.layout.position(block).is_some_and(|position| self.present.contains(&position))
+        let range = self.layout.block(block).map(|block| block.chunks.clone());
+        range.and_then(|range| self.chunks.get(range)).is_some_and(|held| held.iter().all(Option::is_some))
     }
 
-    /// All integers; `None` while a block is missing.
-    pub fn whole(self) -> Option<Vec<i32>> {
-        (self.present.len() == self.layout.blocks().len()).then_some(self.q)
+    /// All of it; `None` while a block is missing.
+    pub fn whole(self) -> Option<PackedContribution> {
+        Some(PackedContribution::of(self.chunks.into_iter().collect::<Option<Vec<_>>>()?))
     }
 }
 

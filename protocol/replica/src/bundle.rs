@@ -22,9 +22,8 @@ use muster_store::bundles::CONTENTS_BYTES;
 use muster_store::dataset::{Dataset, Excerpt, Pieces};
 use muster_store::journal::Journal;
 
-pub use recorder::{Asked, Recorder};
+pub use recorder::{Asked, Contributions, Recorder};
 
-use crate::witness::Contributions;
 
 /// What a bundle holds (AUDIT-30).
 #[derive(BorshSerialize, BorshDeserialize)]

@@ -1,6 +1,6 @@
 //! Whole contributions, fetched from whoever may have them.
 
-use muster_core::contribution::Assembly;
+use muster_core::contribution::{Assembly, PackedContribution};
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
@@ -61,7 +61,7 @@ impl WantedContribution {
         Some(Self { name: CommittedContribution { round, member, root }, parts })
     }
 
-    /// All integers: from blocks that are `kept` here, and of each part that lacks one from the first holder whose blocks are
+    /// All of it: from blocks that are `kept` here, and of each part that lacks one from the first holder whose blocks are
     /// proved, all parts at once. `fetched` is told of each part that came.
     ///
     /// # Errors
@@ -72,12 +72,12 @@ impl WantedContribution {
         layout: &Layout,
         kept: &[BlockData],
         mut fetched: impl FnMut(Part, &[BlockData]) -> Result<(), String>,
-    ) -> Result<Vec<i32>, Unavailable> {
+    ) -> Result<PackedContribution, Unavailable> {
         let other = |why: String| Unavailable { part: None, why };
         let mut assembly = Assembly::new(layout, self.name.root);
         for data in kept {
             // A block that was damaged here is fetched.
-            let _ = assembly.open(data);
+            let _ = assembly.open(data.clone());
         }
         let mut tasks = JoinSet::new();
         for HeldBlocks { part, blocks, holders } in self.parts.iter().cloned() {
@@ -94,7 +94,7 @@ impl WantedContribution {
             let found = found.map_err(|error| Unavailable { part: Some(part), why: error.to_string() })?;
             fetched(part, &found).map_err(other)?;
             // Proved as they came.
-            found.iter().for_each(|data| assembly.put(data));
+            found.into_iter().for_each(|data| assembly.put(data));
         }
         assembly.whole().ok_or_else(|| other("a block is in none of its parts".to_owned()))
     }

@@ -88,10 +88,10 @@ impl Results {
         Self { layout, rounds: Arc::default(), disk: None, most: ROUNDS, needed: Arc::default(), news }
     }
 
-    /// The same, of a home that keeps what was applied: in memory stay the round under way and the one before.
+    /// The same, of a home that keeps what was applied: in memory stays the newest round.
     #[must_use]
     pub fn with_disk(self, home: Home) -> Self {
-        Self { disk: Some(home), most: FEWEST_ROUNDS, ..self }
+        Self { disk: Some(home), most: 1, ..self }
     }
 
     /// Keeps these rounds however old they are, and no longer those that were needed before.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::audit::Witness;
-use muster_core::contribution::Commitment;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
@@ -16,7 +16,7 @@ use muster_store::dataset::Dataset;
 use crate::held::KeptState;
 
 /// Whole contributions, by round and author.
-pub type Contributions = BTreeMap<(Round, MemberId), Vec<i32>>;
+pub type Contributions = BTreeMap<(Round, MemberId), Arc<PackedContribution>>;
 
 /// What was brought for one judgement besides states and text. Nothing of it need have been checked, but the round.
 #[derive(Clone, Default)]
@@ -40,25 +40,13 @@ pub struct Exhibited {
     layout: Arc<Layout>,
     sequence: u32,
     brought: Brought,
-    /// The contribution that blocks were last cut from, with its tree.
-    tree: Option<(MemberId, Commitment)>,
 }
 
 impl Exhibited {
     /// States must have been checked against their roots, the text against the manifest.
     pub fn new(states: Vec<KeptState>, dataset: Arc<Dataset>, manifest: &Manifest, brought: Brought) -> Self {
         let (layout, sequence) = (Arc::new(Layout::of_run(manifest)), manifest.model.sequence);
-        Self { states, dataset, layout, sequence, brought, tree: None }
-    }
-
-    /// Cuts a block out of a whole contribution.
-    fn cut(&mut self, layout: &Layout, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
-        let q = self.brought.contributions.get(&(round, *member))?;
-        // A tree hashes the whole contribution: one for all blocks of a member.
-        if self.tree.as_ref().is_none_or(|(of, _)| of != member) {
-            self.tree = Some((*member, Commitment::new(layout, q)));
-        }
-        self.tree.as_ref()?.1.block(layout, q, block)
+        Self { states, dataset, layout, sequence, brought }
     }
 }
 
@@ -78,7 +66,7 @@ impl Witness for Exhibited {
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        self.brought.contributions.get(&(round, *member)).cloned()
+        self.brought.contributions.get(&(round, *member))?.whole(&self.layout)
     }
 
     fn round(&mut self, round: Round) -> Option<RoundView> {
@@ -98,7 +86,6 @@ impl Witness for Exhibited {
         if let Some(data) = self.brought.blocks.get(&(*member, block)) {
             return Some(data.clone());
         }
-        let layout = self.layout.clone();
-        self.cut(&layout, round, member, block)
+        self.brought.contributions.get(&(round, *member))?.block(&self.layout, block)
     }
 }

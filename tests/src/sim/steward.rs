@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_reduction};
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Profile;
@@ -416,7 +417,7 @@ impl Sim {
                 let key = (claim.round, claim.subject);
                 brought.contributions = self
                     .to_be_had(claim.round, &claim.subject, true)
-                    .map(|q| (key, Vec::clone(q)))
+                    .map(|q| (key, self.packed(q)))
                     .into_iter()
                     .collect();
             }
@@ -429,9 +430,14 @@ impl Sim {
         brought
     }
 
+    /// Integers as they travel.
+    pub(super) fn packed(&self, q: &[i32]) -> Arc<PackedContribution> {
+        Arc::new(PackedContribution::new(&self.layout, q))
+    }
+
     fn counted(&self, round: Round) -> Contributions {
         let of_round = (round, MemberId([0; 32]))..=(round, MemberId([255; 32]));
-        self.contributions.range(of_round).map(|(key, q)| (*key, Vec::clone(q))).collect()
+        self.contributions.range(of_round).map(|(key, q)| (*key, self.packed(q))).collect()
     }
 
     /// A whole contribution, unless its author does not let members, or the steward, have what it has not delivered.
@@ -504,7 +510,7 @@ impl Bench for Seat<'_> {
     }
 
     fn contribution(&self) -> Option<Vec<i32>> {
-        self.brought.contributions.values().next().cloned()
+        self.brought.contributions.values().next()?.whole(&self.sim.layout)
     }
 
     fn keep_inputs(&mut self) -> Result<(), Self::Failure> {

@@ -203,7 +203,7 @@ impl Sim {
             VerifierEffect::Fetch(subject) => {
                 let q = self.to_be_had(subject.commit.round, &subject.author, false);
                 let lacking = || subject.sources.iter().map(|source| source.part).collect();
-                let found = q.map(|q| Arc::new(q.clone())).ok_or_else(lacking);
+                let found = q.map(|q| self.packed(q)).ok_or_else(lacking);
                 Some(VerifierInput::Fetched(subject.key(), found))
             }
             VerifierEffect::Look(drawn) => {
@@ -261,7 +261,7 @@ impl Sim {
     fn witness(&self, subject: &Subject, q: Integers) -> Exhibited {
         let commit = &subject.commit;
         let states = self.replica.state_at(&commit.state);
-        let q = q.map(|q| ((commit.round, subject.author), Arc::unwrap_or_clone(q)));
+        let q = q.map(|q| ((commit.round, subject.author), q));
         let brought = Brought { contributions: q.into_iter().collect(), ..Brought::default() };
         Exhibited::new(states.into_iter().collect(), self.dataset.clone(), &self.manifest, brought)
     }

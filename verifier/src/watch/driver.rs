@@ -227,7 +227,7 @@ impl VerifierDriver {
         let (tools, worker) = (self.tools.clone(), self.worker.clone());
         self.tasks.spawn_blocking(move || {
             // The run goes on meanwhile, and states are dropped.
-            let Some(state) = tools.state(&work.subject.commit.state) else {
+            let Some(state) = tools.kept(&work.subject.commit.state) else {
                 return Ok(VerifierInput::Lacking(work, tools.states()));
             };
             let mut witness = tools.witness(&work, state, q);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::audit::Judgement;
 use muster_core::audit::roster::fetch_patience;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Part};
 use muster_core::lock::lock;
 use muster_core::messages::evidence::Reduction;
@@ -65,7 +66,7 @@ impl Inspected {
 impl Tools {
     /// The committed integers, or the parts that nobody shows. In `exact` nobody waits for them any longer than DUTY-4 leaves
     /// time for: the leaves, all recomputed, stand for them.
-    pub(super) async fn fetch_in_time(&self, plan: &FetchPlan) -> Result<Vec<i32>, Vec<Part>> {
+    pub(super) async fn fetch_in_time(&self, plan: &FetchPlan) -> Result<PackedContribution, Vec<Part>> {
         let came = Mutex::new(BTreeSet::new());
         let fetch = self.fetch(&plan.wanted, &came);
         let fetched = if self.session.manifest.profile.leaves_stand_for_integers() {
@@ -90,7 +91,7 @@ impl Tools {
         &self,
         wanted: &WantedContribution,
         came: &Mutex<BTreeSet<Part>>,
-    ) -> Result<Vec<i32>, Unavailable> {
+    ) -> Result<PackedContribution, Unavailable> {
         let took = |part, found: &[BlockData]| {
             lock(&self.spent).fetched(found.iter());
             lock(came).insert(part);

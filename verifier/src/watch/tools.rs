@@ -69,24 +69,19 @@ impl Tools {
         replica.states_at_hand().chain(self.states.keys().copied()).collect()
     }
 
-    /// One of them. Blocks: a large one is read from the disk.
-    pub(super) fn state(&self, root: &Digest) -> Option<Arc<State>> {
-        self.kept(root)?.near()
-    }
-
-    fn kept(&self, root: &Digest) -> Option<KeptState> {
+    /// One of them.
+    pub(super) fn kept(&self, root: &Digest) -> Option<KeptState> {
         let kept = lock(&self.replica).state_at(root);
         kept.or_else(|| Some(KeptState::in_memory(*root, self.states.get(root)?.clone())))
     }
 
     /// The state of the work's round, the text, and the contribution.
-    pub(super) fn witness(&self, work: &Work, state: Arc<State>, q: Integers) -> Exhibited {
+    pub(super) fn witness(&self, work: &Work, state: KeptState, q: Integers) -> Exhibited {
         let subject = &work.subject;
-        let states = vec![KeptState::in_memory(subject.commit.state, state)];
         let name = (subject.commit.round, subject.author);
-        let contributions = q.map(|q| (name, Arc::unwrap_or_clone(q))).into_iter().collect();
+        let contributions = q.map(|q| (name, q)).into_iter().collect();
         let brought = Brought { contributions, ..Brought::default() };
-        Exhibited::new(states, self.session.dataset.clone(), &self.session.manifest, brought)
+        Exhibited::new(vec![state], self.session.dataset.clone(), &self.session.manifest, brought)
     }
 
     /// Tells the steward. An accusation is on the disk before.

@@ -1,7 +1,7 @@
 //! Contributions on a keeper's disk: whole parts, and pieces of parts that others should have taken.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use muster_core::contribution::open_block;
@@ -39,8 +39,8 @@ pub struct Shelf {
     home: Arc<Home>,
     /// Told of a write that failed: a keeper that cannot keep must not go on.
     failed: mpsc::Sender<StoreError>,
-    /// Whole parts of the last rounds that are written, or about to be.
-    kept: Mutex<BTreeSet<(Round, MemberId, Part)>>,
+    /// Whole parts of the last rounds that are on their way to the disk, and whether they are there.
+    kept: Mutex<BTreeMap<(Round, MemberId, Part), bool>>,
     /// The contributions last looked at, the newest at the end: a few more than are read at once, so that readers do not have
     /// each other's looked at again. They answer for the disk, also of what is not there, until something is written of them.
     listed: Mutex<VecDeque<Arc<Listed>>>,
@@ -98,18 +98,22 @@ impl Shelf {
     /// blocks come; one that the disk did not take is written when it comes again.
     pub(super) fn keep(self: &Arc<Self>, round: Round, member: MemberId, part: Part, data: Vec<Proved>) {
         let (name, mut kept) = ((round, member, part), self.kept());
-        kept.retain(|(of, ..)| *of >= horizon(round));
-        if !kept.insert(name) {
+        kept.retain(|(of, ..), _| *of >= horizon(round));
+        if kept.contains_key(&name) {
             return;
         }
+        kept.insert(name, false);
         drop(kept);
         let shelf = self.clone();
         // Blocks are written with their proofs, so that each can be checked again when it is read.
         let write = move || {
             let blocks = data.iter().map(|data| &**data);
-            if let Err(error) = shelf.save(round, &member, part.0, blocks) {
-                shelf.kept().remove(&name);
-                shelf.fail(error);
+            match shelf.save(round, &member, part.0, blocks) {
+                Ok(()) => drop(shelf.kept().get_mut(&name).map(|written| *written = true)),
+                Err(error) => {
+                    shelf.kept().remove(&name);
+                    shelf.fail(error);
+                }
             }
         };
         // Outside a runtime, as in tests, there is nothing to hold up.
@@ -119,8 +123,13 @@ impl Shelf {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeSet<(Round, MemberId, Part)>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<(Round, MemberId, Part), bool>> {
         lock(&self.kept)
+    }
+
+    /// Whether a whole part is on the disk.
+    pub(super) fn is_written(&self, round: Round, member: MemberId, part: Part) -> bool {
+        self.kept().get(&(round, member, part)).is_some_and(|written| *written)
     }
 
     /// One block, proved once more against the commitment. May wait for the disk.

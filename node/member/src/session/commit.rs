@@ -185,6 +185,8 @@ impl Committing {
             let summed = ahead.unwrap_or_else(|| self.contribute(&work, &mut **arithmetic));
             (summed, arithmetic.threads())
         };
+        // What they were computed on is as large as what is made of them now.
+        work.state = Arc::default();
         let leaves = Mutex::new(summed.take_leaves().map(Arc::new));
         let Summed { q, loss, count, trace, .. } = summed;
         let workers = Workers::new(threads);

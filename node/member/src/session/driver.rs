@@ -177,6 +177,7 @@ impl NodeDriver {
                 Event::Sealed(record) => self.handle(NodeInput::Sealed(Box::new(record.into_inner()))),
                 Event::Notice(notice) => self.handle(NodeInput::Notice(notice)),
                 Event::Applied(round, _) => {
+                    self.shared.intake.over(round);
                     self.handle(NodeInput::Applied(round));
                     if !self.conduct.stays(round) {
                         self.handle(NodeInput::Leave);

@@ -9,7 +9,8 @@ use muster_core::limits::BUNDLE_BYTES;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 
-use crate::witness::Contributions;
+/// The integers of contributions, by round and author.
+pub type Contributions = BTreeMap<(Round, MemberId), Vec<i32>>;
 
 /// What a judge has looked at.
 #[derive(Default)]

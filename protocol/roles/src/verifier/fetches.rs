@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::bug::OrBug;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{MemberId, Part};
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Evidence;
@@ -19,10 +20,10 @@ const FEWEST: usize = 2;
 const BYTES: usize = 64 << 20;
 
 /// The committed integers of a contribution; none where they are unavailable.
-pub type Integers = Option<Arc<Vec<i32>>>;
+pub type Integers = Option<Arc<PackedContribution>>;
 
 /// The committed integers of a contribution, or the parts that nobody has shown.
-pub type Found = Result<Arc<Vec<i32>>, Vec<Part>>;
+pub type Found = Result<Arc<PackedContribution>, Vec<Part>>;
 
 /// What is to be fetched, being fetched, and there.
 pub(super) struct Fetches {
@@ -178,7 +179,7 @@ mod tests {
         let begun: Vec<Key> = std::iter::from_fn(|| fetches.begin()).map(|subject| subject.key()).collect();
         assert_eq!(begun, subjects[..FETCHED].iter().map(|subject| subject.key()).collect::<Vec<_>>());
         for key in begun {
-            fetches.end(key, Ok(Arc::new(vec![1])), Profile::Exact);
+            fetches.end(key, Ok(Arc::new(PackedContribution::of([]))), Profile::Exact);
         }
         assert!(fetches.begin().is_none(), "as many wait for their work");
         assert!(fetches.take(subjects[0].key()).is_some());
@@ -195,7 +196,7 @@ mod tests {
             fetches.want(subjects.clone());
             assert_eq!(std::iter::from_fn(|| fetches.begin()).count(), most);
             // What has come takes as much as what is on its way.
-            fetches.end(subjects[0].key(), Ok(Arc::default()), Profile::Exact);
+            fetches.end(subjects[0].key(), Ok(Arc::new(PackedContribution::of([]))), Profile::Exact);
             assert!(fetches.begin().is_none());
             fetches.take(subjects[0].key());
             fetches.want(subjects[1..].to_vec());

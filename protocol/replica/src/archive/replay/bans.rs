@@ -1,7 +1,10 @@
 //! Bans: the evidence that each rests on is judged again.
 
+use std::sync::Arc;
+
 use muster_core::audit::{Claim, Judgement, claim, judge};
 use muster_core::codec::decode;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Round, Slot};
 use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::Ban;
@@ -33,6 +36,7 @@ impl Replay<'_> {
         // A steward that convicts without the integers (DUTY-10) may have had them later, and they prove more.
         let with = match reading::exhibit(&self.archive.folder, self.ledger.layout(), round, &subject)? {
             Some(q) => {
+                let q = Arc::new(PackedContribution::new(self.ledger.layout(), &q));
                 let contributions = [((round, subject), q)].into_iter().chain(brought.contributions.clone());
                 Some(Brought { contributions: contributions.collect(), ..brought.clone() })
             }
@@ -105,7 +109,10 @@ impl Replay<'_> {
                     let named = blocks.iter().map(|data| ((member, data.block), data.clone()));
                     brought.blocks.extend(named);
                 }
-                _ => drop(brought.contributions.insert((round, member), q)),
+                _ => {
+                    let q = Arc::new(PackedContribution::new(self.ledger.layout(), &q));
+                    brought.contributions.insert((round, member), q);
+                }
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::audit::steps::{Requested, ResultsSealed, TableOpened, TableSealed};
 use muster_core::bug::OrBug;
+use muster_core::contribution::PackedContribution;
 use muster_core::error::Reject;
 use muster_core::ids::Digest;
 use muster_core::messages::audit::{Finding, FindingKind, LeafResult, Results, Rows, TableOpening};
@@ -83,7 +84,7 @@ pub(super) struct Opened {
 pub(super) struct Doubt {
     pub(super) evidence: Box<muster_core::messages::evidence::Evidence>,
     pub(super) verdict: Option<Notice>,
-    pub(super) q: Option<Arc<Vec<i32>>>,
+    pub(super) q: Option<Arc<PackedContribution>>,
 }
 
 impl Sealed {

@@ -8,6 +8,7 @@ use muster_core::audit::Judgement;
 use muster_core::bug;
 use muster_core::bug::OrBug;
 use muster_core::coins::rechecks;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{
@@ -62,7 +63,7 @@ struct Job {
 /// Whom the first path finds guilty: the verdict's author, or the member that it passed; and by which integers.
 struct Suspicion {
     suspect: MemberId,
-    q: Option<Arc<Vec<i32>>>,
+    q: Option<Arc<PackedContribution>>,
 }
 
 impl Other {

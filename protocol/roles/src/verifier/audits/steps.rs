@@ -5,8 +5,10 @@ use std::sync::Arc;
 use muster_core::audit::Judgement;
 use muster_core::bug::OrBug;
 use muster_core::coins::draw;
+use muster_core::contribution::PackedContribution;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
+use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::messages::audit::{
     Finding, FindingKind, Recomputation, ResultsSeal, TableSeal, Verdict, Withheld, results_seal,
@@ -214,7 +216,10 @@ impl Audits {
         };
         let evidence = Box::new(Evidence::Audit(judged.transcript(case.subject.record.clone())));
         // Nothing is said before the second opinion: a false accusation is a ban for life (DUTY-9).
-        case.doubt(Doubt { evidence, verdict: Some(said), q: q.map(Arc::new) });
+        // The second code path has the same integers, whoever shows others by then.
+        let layout = Layout::of_run(&self.manifest);
+        let q = q.map(|q| Arc::new(PackedContribution::new(&layout, &q)));
+        case.doubt(Doubt { evidence, verdict: Some(said), q });
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::audit::Judgement;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::messages::audit::Results;
 use muster_core::messages::evidence::Evidence;
@@ -30,11 +31,11 @@ pub enum WorkKind {
     /// Recompute all leaves. Answered by [`Done::Summed`].
     Everything,
     /// Judge this evidence on another code path. Answered by [`Done::Opinion`].
-    SecondOpinion(Box<Evidence>, Option<Arc<Vec<i32>>>),
+    SecondOpinion(Box<Evidence>, Option<Arc<PackedContribution>>),
     /// Judge another verifier by its verdict. Answered by [`Done::Opinion`], or by [`Done::Suspicion`].
     Recheck(Box<Evidence>),
     /// Likewise, on the second code path, by the same integers. Answered by [`Done::Opinion`].
-    SecondRecheck(Box<Evidence>, Option<Arc<Vec<i32>>>),
+    SecondRecheck(Box<Evidence>, Option<Arc<PackedContribution>>),
     /// Judge evidence as a juror. Answered by [`Done::Opinion`].
     Opinion(Box<Evidence>),
 }
@@ -65,7 +66,7 @@ pub enum Done {
     Opinion(Judgement),
     /// Whom a rechecked verdict convicts, and the integers by which it does: a member that shows them once need not show them
     /// again.
-    Suspicion(MemberId, Option<Arc<Vec<i32>>>),
+    Suspicion(MemberId, Option<Arc<PackedContribution>>),
     /// It could not be done; what is missing.
     Missing(String),
 }
