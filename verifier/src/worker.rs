@@ -1,6 +1,6 @@
 //! The heavy part of audits: recomputing leaves, on an arithmetic of its own and, before an accusation, on a second one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_compute::{Backend, Machine, row};
 use muster_core::audit::{
@@ -9,9 +9,11 @@ use muster_core::audit::{
 use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{LeafResult, Results};
+use muster_core::messages::audit::{LeafResult, Results, TableRow};
 use muster_core::messages::evidence::Evidence;
+use muster_core::sketch::Probe;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::Arithmetic;
 
@@ -81,9 +83,17 @@ impl AuditWorker {
         let mut results = Vec::with_capacity(positions.len());
         let mut recomputing =
             Recomputing { manifest, commit, state: &state, witness, arithmetic: &mut **first };
-        let found = recomputing.each(positions, &mut |position, q, loss| {
-            results.push(LeafResult { position, row: row(*threads, probe, &q, loss) });
-        });
+        let found = if manifest.local().is_some() {
+            recomputing.each(positions, &mut |position, q, loss| {
+                results.push(LeafResult { position, row: row(*threads, probe, &q, loss) });
+            })
+        } else {
+            positions.iter().try_for_each(|position| {
+                let row = row_in_pieces(&mut recomputing, *position, probe)?;
+                results.push(LeafResult { position: *position, row });
+                Some(())
+            })
+        };
         if found.is_none() {
             return missing_text();
         }
@@ -138,6 +148,23 @@ fn rechecked(
         guilty @ Judgement::Guilty { .. } => guilty,
         _ => of_verdict,
     }
+}
+
+/// The row of a leaf, which is sketched as it is computed: its integers would take as much as the model.
+fn row_in_pieces(recomputing: &mut Recomputing<'_>, position: u32, probe: &Probe) -> Option<TableRow> {
+    let sum: Mutex<Option<TableRow>> = Mutex::default();
+    let loss = recomputing.in_pieces(position, &|first, q| {
+        let piece = probe.row_of_piece(first, q);
+        let mut sum = lock(&sum);
+        // In any order: sums of sketches have no other result.
+        *sum = Some(match sum.take() {
+            Some(before) => TableRow { sketch: probe.sum(&[before, piece]).0, loss: 0 },
+            None => piece,
+        });
+    })?;
+    let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let nothing = || probe.row(&[], 0);
+    Some(TableRow { loss, ..sum.unwrap_or_else(nothing) })
 }
 
 fn missing_state(subject: &Subject) -> Done {

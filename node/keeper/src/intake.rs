@@ -209,7 +209,8 @@ impl Intake {
 
     /// A round is over: nobody waits for its blocks any more, and audits have them from the disk.
     pub fn over(&self, round: Round) {
-        let written = |(of, member, part): &(Round, MemberId, Part)| self.shelf.is_written(*of, *member, *part);
+        let written =
+            |(of, member, part): &(Round, MemberId, Part)| self.shelf.is_written(*of, *member, *part);
         self.lock().retain(|name, _| name.0 > round || !written(name));
         let mut open = lock(&self.open);
         if open.round <= round {

@@ -217,11 +217,11 @@ mod tests {
             Checkpoint::open(directory.path(), None, &mut exact)
         };
         assert_eq!(open(&layout).unwrap().round, Round(1));
-        for (layers, hidden) in [(1, 0), (0, 1)] {
+        for (layers, hidden, what) in [(1, 0, "it is of another model"), (0, 1, "it has another length")] {
             let mut model = manifest.model.clone();
             (model.layers, model.hidden) = (model.layers + layers, model.hidden + hidden);
             let failure = open(&Layout::of(&model)).err().unwrap();
-            assert!(failure.message.contains("0.update: is damaged (it is of another model)"), "{failure}");
+            assert!(failure.message.contains(&format!("0.update: is damaged ({what})")), "{failure}");
         }
         let mut update = Update::whole(&layout, vec![1.0; layout.parameters()]);
         update.blocks.pop();

@@ -92,8 +92,8 @@ impl Exact {
                 1 => Cow::from(&*state.parameters),
                 _ => path.flat_map(|shard| shard.vectors[0].to_vec()).collect::<Vec<f32>>().into(),
             };
-            let gradient = self.engine.gradient(Setting::of(manifest), &path, batch);
-            let exponents = initial::exponents(self.kernels, manifest, gradient);
+            let squares = self.engine.squares(Setting::of(manifest), &path, batch);
+            let exponents = initial::exponents(manifest, &squares);
             for (id, range) in layout.path(row).zip(layout.shards()) {
                 if let Some(shard) = state.shard_mut(id) {
                     let own = &exponents[range.tensors.clone()];
@@ -202,6 +202,16 @@ impl Arithmetic for Exact {
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         require_ieee();
         self.engine.leaf(Setting::of(manifest), job, q)
+    }
+
+    fn leaf_in_pieces(
+        &mut self,
+        manifest: &Manifest,
+        job: &LeafJob<'_>,
+        take: &(dyn Fn(usize, &[i32]) + Sync),
+    ) -> i64 {
+        require_ieee();
+        self.engine.leaf_in_pieces(Setting::of(manifest), job, take)
     }
 
     fn leaves<'a>(

@@ -9,9 +9,7 @@ use muster_core::state::State;
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::kernel::update::sum_of_squares;
 use crate::optimiser::learning_rate;
-use crate::path::Kernels;
 
 /// Exponent of a tensor whose calibration gradient is zero or not finite (GRID-3).
 const FALLBACK_EXPONENT: i16 = -20;
@@ -68,14 +66,14 @@ pub(crate) fn draw(model: &Model, key: Digest, rows: u16) -> Vec<f32> {
     parameters
 }
 
-/// Grid exponents of a calibration gradient, from each tensor's rms (ARITH-49).
-pub(crate) fn exponents(kernels: Kernels, manifest: &Manifest, gradient: &[f32]) -> Vec<i16> {
+/// Grid exponents of a calibration gradient, from each tensor's rms (ARITH-49). `squares` has the sum of each tensor's.
+pub(crate) fn exponents(manifest: &Manifest, squares: &[f64]) -> Vec<i16> {
     let layout = Layout::of(&manifest.model);
-    let exponent = |tensor: &Tensor| {
-        let mean = sum_of_squares(kernels, &gradient[tensor.range()]) / tensor.len() as f64;
+    let exponent = |(tensor, squares): (&Tensor, &f64)| {
+        let mean = squares / tensor.len() as f64;
         exponent_of(mean.sqrt(), manifest.training.grid_bits, FALLBACK_EXPONENT)
     };
-    layout.tensors().iter().map(exponent).collect()
+    layout.tensors().iter().zip(squares).map(exponent).collect()
 }
 
 /// LOCAL-12: the first exponent of every tensor in a run of local updates, as if the steps of the first round moved a parameter

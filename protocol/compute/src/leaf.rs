@@ -20,7 +20,8 @@ use crate::parallel::{each, parts};
 use crate::passes::{Passes, Weights, pack_backward, pack_forward};
 use crate::path::Kernels;
 use crate::plan::{FamilyPlan, NetworkPlan, PACKED_BYTES, joined};
-use crate::turns::{GridTarget, Pieces, Turns};
+use crate::squares::TensorSquares;
+use crate::turns::{Give, GridTarget, Integers, Pieces, Turns};
 
 /// Rows of an embedding's gradient that one task adds to.
 const EMBEDDING_ROWS: usize = 512;
@@ -114,10 +115,21 @@ impl Engine {
     /// # Panics
     /// When `q` has another length than the gradient.
     pub(crate) fn leaf(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
+        let parameters = setting.model.parameters();
+        assert_eq!(q.len() as u64, parameters, "a leaf has an integer for each parameter");
+        self.leaf_into(setting, job, Integers::Into(q))
+    }
+
+    /// Gives the grid integers of a leaf away, piece by piece: the index of the first, and these, on any thread. Returns its
+    /// fixed-point mean loss.
+    pub(crate) fn leaf_in_pieces(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, give: &Give<'_>) -> i64 {
+        self.leaf_into(setting, job, Integers::Given(give))
+    }
+
+    fn leaf_into(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, q: Integers<'_>) -> i64 {
         let begun = Instant::now();
         let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
         let plan = self.plan(setting.model);
-        assert_eq!(q.len(), plan.layout.parameters(), "a leaf has an integer for each parameter");
         let grid = Grid::new(self.kernels, &plan.layout, job);
         let quantise = |first, values: &[f32], q: &mut [i32]| grid.quantise(first, values, q);
         let target = GridTarget { q, quantise: &quantise };
@@ -143,11 +155,31 @@ impl Engine {
     ) -> (&[f32], i64) {
         let begun = Instant::now();
         let plan = self.plan(setting.model);
-        let target = GridTarget { q: &mut [], quantise: &|_, _, _| () };
+        let target = GridTarget { q: Integers::Nowhere, quantise: &|_, _, _| () };
         let loss = self.differentiate(&plan, setting.recompute, parameters, batch, target);
         self.plan = Some(plan);
         self.spent.gradient += begun.elapsed();
         (&self.gradient, fixed_loss(loss))
+    }
+
+    /// The squares of the gradient of the windows' mean loss, tensor by tensor (ARITH-22): it is as large as the model, and is not
+    /// kept.
+    pub(crate) fn squares(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> Vec<f64> {
+        let plan = self.plan(setting.model);
+        let squares = TensorSquares::new(&plan.layout);
+        let late = plan.late();
+        // The embedding's come last, of several threads at once, and stay.
+        let add = |first: usize, values: &[f32], _: &mut [i32]| {
+            let before = late.saturating_sub(first).min(values.len());
+            squares.add(first + before, &values[before..]);
+        };
+        let target = GridTarget { q: Integers::Given(&|_, _| ()), quantise: &add };
+        self.differentiate(&plan, setting.recompute, parameters, batch, target);
+        squares.add(0, &self.gradient[..late]);
+        let sums = squares.sums();
+        drop(squares);
+        self.plan = Some(plan);
+        sums
     }
 
     /// The kernels that it computes with.
@@ -165,18 +197,20 @@ impl Engine {
         batch: Batch<'_>,
         target: GridTarget<'_>,
     ) -> f64 {
-        let GridTarget { q, quantise } = target;
+        let GridTarget { mut q, quantise } = target;
+        let wanted = !matches!(q, Integers::Nowhere);
         check(plan, batch.windows);
         // The embedding's gradient is whole only after all turns.
-        let late =
-            if let FamilyPlan::Decoder(ranges) = &plan.network { ranges.embedding.range().len() } else { 0 };
+        let late = plan.late();
         // Values of the leaf before stay: the first window to take a part overwrites it.
-        self.gradient.resize(if q.is_empty() { plan.layout.parameters() } else { late }, 0.0);
+        self.gradient.resize(if wanted { late } else { plan.layout.parameters() }, 0.0);
         self.gradient.shrink_to(2 * self.gradient.len());
         if batch.windows.is_empty() {
             self.gradient.fill(0.0);
-            for (index, q) in q.chunks_mut(NOTHING.len()).enumerate() {
-                quantise(index * NOTHING.len(), &NOTHING[..q.len()], q);
+            for range in split(0..plan.layout.parameters(), NOTHING.len()) {
+                let (mut own, later) = q.split_at(range.len());
+                q = later;
+                own.put(quantise, range.start, &NOTHING[..range.len()]);
             }
             return f64::NAN;
         }
@@ -195,7 +229,7 @@ impl Engine {
             helpers: crew.helpers,
         };
         let mut losses = vec![0.0; batch.windows.len()];
-        let (late_q, q) = q.split_at_mut(late.min(q.len()));
+        let (mut late_q, q) = if wanted { q.split_at(late) } else { (Integers::Nowhere, Integers::Nowhere) };
         let turns = Turns::new(gradient, pieces, &plan.parts, crew.tasks, GridTarget { q, quantise });
         let tasks = losses.chunks_mut(crew.joined).zip(embedded.iter_mut()).enumerate();
         each(&mut workers[..crew.busy], tasks, |worker, (index, (losses, embedded))| {
@@ -210,17 +244,19 @@ impl Engine {
         drop(turns);
         if let FamilyPlan::Decoder(ranges) = &plan.network {
             let lengths = || split(0..plan.vocabulary, EMBEDDING_ROWS).map(|rows| rows.len() * plan.width);
-            let wanted = |length: usize| if late_q.is_empty() { 0 } else { length };
-            let integers = lengths().map(wanted).collect::<Vec<_>>();
             let outputs = parts(&mut gradient[ranges.embedding.range()], lengths());
-            let outputs = outputs.zip(parts(late_q, integers.into_iter()));
-            each(workers, outputs.enumerate(), |_, (index, (out, q))| {
+            let integers = lengths().map(|length| {
+                let (own, later) = std::mem::replace(&mut late_q, Integers::Nowhere).split_at(length);
+                late_q = later;
+                own
+            });
+            each(workers, outputs.zip(integers).enumerate(), |_, (index, (out, mut q))| {
                 // Tied, the turns have left the head's gradient there, from which it goes on (ARITH-44).
                 if !ranges.tied {
                     out.fill(0.0);
                 }
                 embed(plan.width, index * EMBEDDING_ROWS, embedded, out);
-                quantise(index * EMBEDDING_ROWS * plan.width, out, q);
+                q.put(quantise, index * EMBEDDING_ROWS * plan.width, out);
             });
         }
         // In order of the windows, whichever was done first.

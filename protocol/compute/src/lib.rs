@@ -45,6 +45,7 @@ mod path;
 mod plan;
 mod self_test;
 mod sketch;
+mod squares;
 mod sums;
 #[cfg(feature = "tch")]
 mod torch;

@@ -61,6 +61,14 @@ pub(crate) enum FamilyPlan {
 }
 
 impl NetworkPlan {
+    /// Values at the beginning of the gradient that are whole only after all turns: those of a decoder's embedding.
+    pub(crate) fn late(&self) -> usize {
+        match &self.network {
+            FamilyPlan::Decoder(ranges) => ranges.embedding.range().len(),
+            FamilyPlan::Albert(_) => 0,
+        }
+    }
+
     /// Plans a model that [`Model::check`] accepts.
     pub(crate) fn new(model: &Model) -> Self {
         let layout = Layout::of(model);

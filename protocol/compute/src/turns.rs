@@ -50,8 +50,9 @@ impl Pieces {
 struct Segment<'g> {
     /// First row within its part.
     row: usize,
-    /// Index of its first value in the gradient.
+    /// Index of its first value in the gradient, and how many it has.
     first: usize,
+    length: usize,
     next: Mutex<Next<'g>>,
     moved: Condvar,
 }
@@ -66,16 +67,55 @@ enum Values<'g> {
     /// In the gradient.
     Kept(&'g mut [f32]),
     /// On their way to the grid: from the first window until the last, which puts them there.
-    Passing(Vec<f32>, &'g mut [i32]),
+    Passing(Vec<f32>, Integers<'g>),
 }
 
 /// Puts values on the grid: the index of the first in the gradient, the values, their integers.
 pub(crate) type Quantise<'g> = dyn Fn(usize, &[f32], &mut [i32]) + Sync + 'g;
 
-/// The end of a gradient's grid integers, and what computes them.
+/// Takes integers of a gradient: the index of the first, and these.
+pub(crate) type Give<'g> = dyn Fn(usize, &[i32]) + Sync + 'g;
+
+/// Where the grid integers of a gradient, or of a piece of it, go.
+pub(crate) enum Integers<'g> {
+    /// They are not wanted.
+    Nowhere,
+    /// They are all kept.
+    Into(&'g mut [i32]),
+    /// They are given away, piece by piece.
+    Given(&'g Give<'g>),
+}
+
+impl<'g> Integers<'g> {
+    /// Those of the first values, and those of the others.
+    pub(crate) fn split_at(self, count: usize) -> (Self, Self) {
+        match self {
+            Self::Nowhere => (Self::Nowhere, Self::Nowhere),
+            Self::Into(q) => {
+                let (first, others) = q.split_at_mut(count);
+                (Self::Into(first), Self::Into(others))
+            }
+            Self::Given(give) => (Self::Given(give), Self::Given(give)),
+        }
+    }
+
+    /// Puts these values on the grid, whose first has this index in the gradient.
+    pub(crate) fn put(&mut self, quantise: &Quantise<'_>, first: usize, values: &[f32]) {
+        match self {
+            Self::Nowhere => {}
+            Self::Into(q) => quantise(first, values, q),
+            Self::Given(give) => {
+                let mut q = vec![0; values.len()];
+                quantise(first, values, &mut q);
+                give(first, &q);
+            }
+        }
+    }
+}
+
+/// Where the end of a gradient's grid integers goes, and what computes them.
 pub(crate) struct GridTarget<'g> {
-    /// Empty where the gradient is not wanted on the grid.
-    pub q: &'g mut [i32],
+    pub q: Integers<'g>,
     pub quantise: &'g Quantise<'g>,
 }
 
@@ -107,13 +147,13 @@ impl<'g> Turns<'g> {
                     kept = later;
                     Values::Kept(own)
                 } else {
-                    let (own, later) = std::mem::take(&mut q).split_at_mut(range.len());
+                    let (own, later) = std::mem::replace(&mut q, Integers::Nowhere).split_at(range.len());
                     q = later;
                     Values::Passing(Vec::new(), own)
                 };
-                let (row, first) = (index * ROWS, range.start);
+                let (row, first, length) = (index * ROWS, range.start, range.len());
                 let next = Mutex::new(Next { window: 0, values });
-                turns.pieces.push(Segment { row, first, next, moved: Condvar::new() });
+                turns.pieces.push(Segment { row, first, length, next, moved: Condvar::new() });
             }
             turns.parts.push(piece..turns.pieces.len());
         }
@@ -133,7 +173,8 @@ impl WindowTurns<'_, '_> {
     /// # Panics
     /// When the thread of another window panicked.
     pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
-        for Segment { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
+        for Segment { row, first, length, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()]
+        {
             // Waits for earlier windows only, so that no two ever wait for each other.
             let mut turn = lock(next);
             while turn.window != self.window {
@@ -147,11 +188,11 @@ impl WindowTurns<'_, '_> {
                 Values::Kept(values) => run(*row, values, self.window > 0),
                 Values::Passing(values, q) => {
                     if self.window == 0 {
-                        *values = self.turns.spare.take(q.len());
+                        *values = self.turns.spare.take(*length);
                     }
                     run(*row, values, self.window > 0);
                     if *window == self.turns.windows {
-                        (self.turns.quantise)(*first, values, q);
+                        q.put(self.turns.quantise, *first, values);
                         self.turns.spare.give(std::mem::take(values));
                     }
                 }
@@ -191,7 +232,7 @@ mod tests {
                     *q += (first + index) as i32 + *value as i32;
                 }
             };
-            let target = GridTarget { q: &mut q, quantise: &quantise };
+            let target = GridTarget { q: Integers::Into(&mut q), quantise: &quantise };
             let turns = Turns::new(&mut values, &spare, &parts, 20, target);
             assert_eq!(turns.parts, [0..1, 1..5, 5..6]);
             each(&mut vec![(); threads], 0..20, |(), window| {
@@ -215,7 +256,7 @@ mod tests {
     fn one_window_has_the_memory_of_one_piece() {
         let parts = [GradientSlice { range: 0..8 * ROWS, width: 1 }];
         let (spare, mut q) = (Pieces::default(), vec![0; 8 * ROWS]);
-        let target = GridTarget { q: &mut q, quantise: &|_, _, q| q.fill(1) };
+        let target = GridTarget { q: Integers::Into(&mut q), quantise: &|_, _, q| q.fill(1) };
         let turns = Turns::new(&mut [], &spare, &parts, 1, target);
         turns.of(0).take(0, |_, values, _| assert_eq!(values.len(), ROWS));
         drop(turns);
@@ -228,7 +269,7 @@ mod tests {
     fn a_failure_does_not_leave_others_waiting() {
         let mut values = [0.0];
         let parts = [GradientSlice { range: 0..1, width: 1 }];
-        let target = GridTarget { q: &mut [], quantise: &|_, _, _| () };
+        let target = GridTarget { q: Integers::Nowhere, quantise: &|_, _, _| () };
         let spare = Pieces::default();
         let turns = Turns::new(&mut values, &spare, &parts, 3, target);
         each(&mut [(); 3], 0..3, |(), window| {

@@ -24,7 +24,6 @@ use muster_store::journal::Journal;
 
 pub use recorder::{Asked, Contributions, Recorder};
 
-
 /// What a bundle holds (AUDIT-30).
 #[derive(BorshSerialize, BorshDeserialize)]
 struct Contents {

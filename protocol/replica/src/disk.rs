@@ -83,7 +83,7 @@ pub fn hosting(manifest: &Manifest, archived: u32) -> Need {
     Need(vec![
         (manifest.data.all_bytes(), "the run's text"),
         (reals(all, 3).saturating_mul(whole), "model.*"),
-        (reals(all, 1).saturating_mul(u64::from(updates)), "the rounds whose aggregates are kept"),
+        (results(manifest).saturating_mul(u64::from(updates)), "the rounds whose aggregates are kept"),
         (past(manifest, manifest.model.parameters()), "retention.states"),
         (ledger(manifest, beginners(manifest)), LEDGER),
     ])
@@ -112,11 +112,18 @@ fn reals(parameters: u64, count: u64) -> u64 {
     parameters.saturating_mul(4).saturating_mul(count)
 }
 
-/// Earlier states, where they are too large for the memory; with their moments where the run may go back to them.
+/// The results of a round, about a byte a value (AGG-24).
+fn results(manifest: &Manifest) -> u64 {
+    manifest.model.all_parameters().saturating_mul(Layout::of_run(manifest).planes() as u64)
+}
+
+/// States that are too large for the memory: the newest and the next one; and earlier ones, with their moments where the run may go
+/// back to them.
 fn past(manifest: &Manifest, parameters: u64) -> u64 {
     let vectors = if manifest.keeps_moments() { 3 } else { 1 };
     let bytes = memory::past(manifest, reals(parameters, vectors));
-    if bytes > memory::ROOM.past { bytes } else { 0 }
+    let newest = if memory::is_away(manifest) { reals(parameters, 2 * 3) } else { 0 };
+    newest.saturating_add(if bytes > memory::ROOM.past { bytes } else { 0 })
 }
 
 const LEDGER: &str = "training.rounds, for the ledger";

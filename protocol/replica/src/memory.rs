@@ -12,14 +12,12 @@ use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::Manifest;
 use muster_core::regime::Regime;
 
-use crate::results::{FEWEST_ROUNDS, rounds_held};
+use crate::results::rounds_held;
 
 /// What a program takes beside all that grows with its run: its code, the runtime, connections, messages.
 const PROGRAM: u64 = 64 << 20;
 /// Bytes of leaves in memory: beyond them leaves are packed in files.
 pub const LEAF_BYTES: u64 = 64 << 20;
-/// Rounds of which a keeper has in memory what others bring.
-const ROUNDS_BROUGHT: u64 = 2;
 /// Parameters of the largest state whose loss on the held-out text a steward measures.
 pub const MEASURED: u64 = 200_000_000;
 /// Bytes of states that wait for that.
@@ -91,23 +89,34 @@ pub fn largest(parts: &[(u64, &'static str)], whole: u64) -> String {
     large.iter().map(|(bytes, of)| format!("{} by {of}", shown(*bytes))).collect::<Vec<_>>().join(", ")
 }
 
-/// What following a run with all its rows takes: the state with its moments, earlier states as far as they are in memory, results
-/// and the update that they give, and the arithmetic on `threads` threads.
+/// What following a run with all its rows takes: the state with its moments and earlier ones, as far as they are in memory,
+/// results, which are applied as they travel, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let all = manifest.model.all_parameters();
     holding(manifest, threads, all, results(manifest, all, usize::MAX))
 }
 
-/// What a verifier takes: following; an earlier state, a leaf on it, and a contribution as it comes.
+/// What a verifier takes: following; an earlier state and a leaf on it, and contributions as they come.
 pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
     let need = following(manifest, machine.threads);
     let path = manifest.model.parameters();
     let planes = Layout::of_run(manifest).planes() as u64;
-    let state = if manifest.keeps_moments() { 3 } else { 1 };
-    // The leaf; of the contribution the integers, and those of the parts on their way.
-    let audited = vectors(path, state + 3 * planes).saturating_add(contribution(manifest));
+    // A segment is kept whole, a leaf of an exchange of gradients is sketched as it is computed. The integers of a contribution
+    // are compared when neither state nor leaf is there.
+    let segment = if manifest.local().is_some() { planes } else { 0 };
+    let audited = vectors(path, vectors_read(manifest) + segment);
+    let fetched = contribution(manifest).saturating_mul(FETCHED);
     let leaves = need.leaves.max(machine.buffers(manifest));
-    Need { model: need.model.saturating_add(audited), leaves, ..need }
+    Need { model: need.model.saturating_add(audited).saturating_add(fetched), leaves, ..need }
+}
+
+/// Contributions of a large model that a verifier has at once: one that waits for its work, and one on its way.
+const FETCHED: u64 = 2;
+
+/// Vectors of a state that leaves are computed on, where it is read from the disk.
+fn vectors_read(manifest: &Manifest) -> u64 {
+    // As the state is kept (STATE-6).
+    if manifest.keeps_moments() { 3 } else { 1 }
 }
 
 /// States of so many parameters that wait to be measured at once: at least one, of a run's about 40.
@@ -115,19 +124,24 @@ pub fn waiting(parameters: u64) -> u64 {
     (WAITING / (4 * parameters).max(1)).clamp(1, 40)
 }
 
-/// What a steward takes: of several rows one is in memory; of two rounds the results, and the parts that aggregators bring of their
-/// own; a state that is measured, and those that wait for it.
+/// What a steward takes: of several rows one is in memory; the results of a round, and the parts that aggregators bring of their
+/// own; a state that is measured, and those that wait for it, unless they are on the disk.
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
-    let need = paging(manifest, threads, FEWEST_ROUNDS);
-    let brought = contribution(manifest).saturating_mul(ROUNDS_BROUGHT);
+    let need = paging(manifest, threads, 1);
     let path = manifest.model.parameters();
-    let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting(path)) };
-    Need { model: need.model.saturating_add(brought).saturating_add(measured), ..need }
+    let waiting = if is_away(manifest) { 0 } else { waiting(path) };
+    let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting) };
+    Need { model: need.model.saturating_add(contribution(manifest)).saturating_add(measured), ..need }
 }
 
-/// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait.
+/// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait; the state
+/// that leaves of a round are computed on, and their sum.
 pub fn replaying(manifest: &Manifest, threads: usize) -> Need {
-    paging(manifest, threads, manifest.model.lag() as usize + 1)
+    let need = paging(manifest, threads, manifest.model.lag() as usize + 1);
+    let planes = Layout::of_run(manifest).planes() as u64;
+    let state = if is_away(manifest) { vectors_read(manifest) } else { 0 };
+    let computing = vectors(manifest.model.parameters(), state + planes);
+    Need { model: need.model.saturating_add(computing), ..need }
 }
 
 fn paging(manifest: &Manifest, threads: usize, aggregates: usize) -> Need {
@@ -159,10 +173,10 @@ fn holding(manifest: &Manifest, threads: usize, parameters: u64, results: u64) -
     // To go back to a state takes its moments, too.
     let whole = if manifest.keeps_moments() { 3 } else { 1 };
     let past = past(manifest, vectors(parameters, whole));
-    let planes = Layout::of_run(manifest).planes() as u64;
+    // Parameters and two moments. The snapshot shares their memory.
+    let state = if vectors(parameters, 3) > ROOM.state { 0 } else { vectors(parameters, 3) };
     Need {
-        // Parameters, two moments, and the update that is applied. The snapshot shares the state's memory.
-        model: vectors(parameters, 3 + planes).saturating_add(results).saturating_add(PROGRAM),
+        model: state.saturating_add(results).saturating_add(PROGRAM),
         states: if past > ROOM.past { 0 } else { past },
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
@@ -193,10 +207,10 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let path = manifest.model.parameters();
     let need = holding(manifest, machine.threads, path, results(manifest, path, usize::MAX));
     let planes = Layout::of_run(manifest).planes() as u64;
-    // A leaf that is alone is the sum; the update takes its place afterwards. Others are added to a sum while the next is computed.
+    // A leaf that is alone is the sum. Others are added to a sum while the next is computed.
     let nodes = if manifest.local().is_some() { 1 } else { manifest.admission.start_nodes };
     let leaves = training.leaves / u32::from(nodes).max(1);
-    let sums = if leaves > 1 { 2 * planes } else { 0 };
+    let sums = if leaves > 1 { 2 * planes } else { planes };
     let leaves = if leaves > 1 { vectors(path, planes * u64::from(leaves)).min(LEAF_BYTES) } else { 0 };
     // Of local updates: the gradient of a step, the state after the steps, how far it has moved, and the integers of the last
     // segment's end.
@@ -204,13 +218,18 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let chain = if regime.recomputes_chains() { 5 + planes } else { 0 };
     // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
     let ahead = if regime.foresees() { planes } else { 0 };
-    // Of each round together as much as one contribution, for every member that reduces a part.
-    let brought = ROUNDS_BROUGHT * u64::from(manifest.aggregation.replicas);
-    let shown = contribution(manifest).saturating_mul(newest + brought);
+    let state = if is_away(manifest) { vectors_read(manifest) } else { 0 };
+    let leaves = machine.buffers(manifest).saturating_add(leaves);
+    // By turns: what computing takes, beside the contribution before; and what is delivered, with what others bring, which is
+    // together as much as one contribution for every member that reduces a part.
+    let one = contribution(manifest);
+    let computing = vectors(path, state + sums + chain + ahead).saturating_add(one);
+    let exchanging = one.saturating_mul(newest + u64::from(manifest.aggregation.replicas));
+    let most = computing.max(exchanging.saturating_sub(leaves));
     Need {
-        model: need.model.saturating_add(vectors(path, sums + chain + ahead)).saturating_add(shown),
-        contributions: contribution(manifest).saturating_mul(kept - newest),
-        leaves: machine.buffers(manifest).saturating_add(leaves),
+        model: need.model.saturating_add(most),
+        contributions: one.saturating_mul(kept - newest),
+        leaves,
         ..need
     }
 }

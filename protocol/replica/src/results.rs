@@ -19,8 +19,8 @@ use crate::peers::{Contact, PeerError, Peers, bulk, contact};
 
 /// Rounds kept for members that are a little behind.
 const ROUNDS: usize = 6;
-/// Rounds in memory where the earlier ones are on the disk, or take too much: the one under way, and the one before.
-pub(crate) const FEWEST_ROUNDS: usize = 2;
+/// Rounds in memory where they take too much: the one under way, and the one before.
+const FEWEST_ROUNDS: usize = 2;
 /// Bytes that values of more rounds may take.
 const BYTES: u64 = 32 << 20;
 

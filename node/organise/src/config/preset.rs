@@ -19,6 +19,9 @@ pub enum Preset {
     Small,
     /// 76 M parameters: a run of weeks on many machines. Suits `--train-tokenizer 16384`, or the tokeniser of a model.
     Base,
+    /// 1 B parameters with 32,000 kinds of tokens: a run of months on strong machines with 24 GiB of memory each. Suits the
+    /// tokeniser of a model.
+    Large,
 }
 
 /// Where the template says what it is.
@@ -87,6 +90,40 @@ const BASE: Changes = &[
     ("rollback", "most_rounds", "8"),
 ];
 
+/// The shape of TinyLlama, with one matrix for both ends. It has not been trained.
+const LARGE: Changes = &[
+    ("model", "width", "2048"),
+    ("model", "layers", "22"),
+    ("model", "heads", "32"),
+    ("model", "hidden", "5632"),
+    ("model", "sequence", "2048"),
+    ("model", "initial_scale", "0.02"),
+    ("training", "rounds", "20000"),
+    ("training", "leaves", "64"),
+    // A window at a time, and of its activations those of one layer: the model itself takes most of the memory.
+    ("training", "leaf_windows", "1"),
+    ("training", "recompute", "true"),
+    ("optimiser", "rate", "0.0004"),
+    ("optimiser", "minimum_rate", "0.00004"),
+    ("optimiser", "warmup", "1000"),
+    ("optimiser", "schedule", "\"cosine\""),
+    ("optimiser", "beta1", "0.9"),
+    ("optimiser", "beta2", "0.95"),
+    ("optimiser", "weight_decay", "0.1"),
+    ("admission", "start_nodes", "8"),
+    ("admission", "start_verifiers", "2"),
+    // A leaf takes some minutes on one core, and a contribution two gigabytes.
+    ("timers", "commit", "3600.0"),
+    ("timers", "part", "1800.0"),
+    ("timers", "result", "1800.0"),
+    ("timers", "audit", "3600.0"),
+    ("timers", "final_audit", "7200.0"),
+    // A state takes 4 GB of everybody's disk.
+    ("retention", "states", "8"),
+    ("retention", "contributions", "12"),
+    ("rollback", "most_rounds", "8"),
+];
+
 impl Preset {
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -94,6 +131,7 @@ impl Preset {
             Self::Tiny => "tiny",
             Self::Small => "small",
             Self::Base => "base",
+            Self::Large => "large",
         }
     }
 
@@ -102,6 +140,7 @@ impl Preset {
             Self::Tiny => TINY,
             Self::Small => SMALL,
             Self::Base => BASE,
+            Self::Large => LARGE,
         }
     }
 
@@ -214,9 +253,28 @@ mod tests {
                 (preset.name(), manifest.model.parameters(), memory::shown(need))
             })
             .collect();
-        let expected =
-            [("tiny", 115_520, "83 MiB"), ("small", 4_812_032, "373 MiB"), ("base", 75_713_280, "3.2 GiB")];
+        let expected = [
+            ("tiny", 115_520, "83 MiB"),
+            ("small", 4_812_032, "373 MiB"),
+            ("base", 75_713_280, "3.2 GiB"),
+            ("large", 968_890_368, "? GiB"),
+        ];
         assert_eq!(sizes, expected.map(|(name, size, need)| (name, size, need.to_owned())));
+    }
+
+    #[test]
+    fn a_billion_parameters_fit_into_24_gibibytes_for_every_role() {
+        let (manifest, machine) = (manifest(Preset::Large, 32_000), Machine::new(8, None));
+        assert_eq!(manifest.model.parameters(), 1_034_000_000);
+        let needs = [
+            memory::contributing(&manifest, &machine),
+            memory::auditing(&manifest, &machine),
+            memory::hosting(&manifest, 8),
+        ];
+        // With a text of 1 GiB, which is in memory.
+        for need in needs {
+            assert!(need.bytes() < 20 << 30, "{}: {}", memory::shown(need.bytes()), need.because());
+        }
     }
 
     #[test]

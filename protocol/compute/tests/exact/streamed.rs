@@ -1,15 +1,17 @@
-//! A step of which some blocks are in memory at a time has the bits of one in memory.
+//! A step of which some blocks are in memory at a time has the bits of one in memory; so has a leaf that is given away in pieces.
 
 use std::convert::Infallible;
+use std::sync::Mutex;
 
 use muster_compute::{Exact, ShardStream};
+use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Method};
 use muster_core::messages::offer::StateVector;
-use muster_core::state::{Arithmetic, Shard, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, Shard, State, Update};
 
 use crate::local::local;
-use crate::setting::{manifest, model};
+use crate::setting::{ROUND_SEED, manifest, model, models, windows};
 
 /// A shard as it was and as it becomes, read and written in order.
 struct Stream {
@@ -86,5 +88,34 @@ fn a_step_in_pieces_has_the_bits_of_one_in_memory() {
             }
         }
         assert_ne!(state.parameters, whole.parameters);
+    }
+}
+
+#[test]
+fn a_leaf_in_pieces_has_the_integers_of_the_whole() {
+    for model in models() {
+        for count in [0, 1, 3] {
+            let mut manifest = manifest(model.clone());
+            manifest.training.leaf_windows = count.max(1);
+            let mut exact = Exact::new(2, None).unwrap();
+            let state = exact.initial(&manifest, &windows(&manifest.model, 1, 5));
+            let windows = windows(&manifest.model, count, 3);
+            let job = LeafJob { state: &state, round_seed: ROUND_SEED, leaf: Leaf(4), windows: &windows };
+            let mut q = vec![0; state.parameters.len()];
+            let loss = exact.leaf(&manifest, &job, &mut q);
+            let pieces = Mutex::new(Vec::new());
+            let take = |first: usize, q: &[i32]| pieces.lock().unwrap().push((first, q.to_vec()));
+            assert_eq!(exact.leaf_in_pieces(&manifest, &job, &take), loss);
+            let mut pieces = pieces.into_inner().unwrap();
+            pieces.sort();
+            assert!(pieces.len() > 1 && pieces.iter().all(|(_, piece)| piece.len() < q.len()));
+            let starts = pieces.iter().scan(0, |next, (_, piece)| {
+                let first = *next;
+                *next += piece.len();
+                Some(first)
+            });
+            assert!(starts.eq(pieces.iter().map(|(first, _)| *first)), "each once, none missing");
+            assert!(pieces.into_iter().flat_map(|(_, piece)| piece).eq(q), "{count} windows");
+        }
     }
 }

@@ -54,6 +54,14 @@ impl Recomputing<'_> {
         });
         Some(())
     }
+
+    /// Recomputes the leaf at this position in pieces ([`Arithmetic::leaf_in_pieces`]), in a run that exchanges gradients;
+    /// returns its loss. `None` when windows are unavailable.
+    pub fn in_pieces(&mut self, position: u32, take: &(dyn Fn(usize, &[i32]) + Sync)) -> Option<i64> {
+        let Self { manifest, commit, state, .. } = *self;
+        let task = leaf_task(manifest, commit, position, state, self.witness)?;
+        Some(self.arithmetic.leaf_in_pieces(manifest, &task.job(), take))
+    }
 }
 
 /// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
