@@ -328,7 +328,7 @@ impl Teller {
         }
         let records = records.iter().map(|record| identity.sign(id, record)).collect();
         let rounds = home.updates().expect("aggregates");
-        let layout = Layout::of(&archive.manifest.model);
+        let layout = Layout::of_run(&archive.manifest);
         let update = |round: &Round| home.load_update(&layout, *round).expect("an aggregate");
         let updates = rounds.iter().map(update).collect();
         let story = Arc::new(Story { archive, records, updates });
