@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
+#[cfg(unix)]
+use std::ptr::null;
 use std::ptr::null_mut;
 
 use opencl3::command_queue::CommandQueue;
@@ -97,8 +99,41 @@ impl Drop for Host {
 // does so has this value exclusively.
 unsafe impl Send for OpenCl {}
 
+/// What the signals to stop do, which is put back when this is dropped. A driver's compiler takes them for itself: LLVM removes its
+/// files and ends the process, whatever else was to be done.
+struct KeptSignals(#[cfg(unix)] [(libc::c_int, libc::sigaction); 3]);
+
+impl KeptSignals {
+    fn new() -> Self {
+        #[cfg(unix)]
+        let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(|signal| {
+            // SAFETY: all zeros are an action, which the call fills in.
+            unsafe {
+                let mut action = std::mem::zeroed();
+                libc::sigaction(signal, null(), &mut action);
+                (signal, action)
+            }
+        });
+        Self(
+            #[cfg(unix)]
+            signals,
+        )
+    }
+}
+
+#[cfg(unix)]
+impl Drop for KeptSignals {
+    fn drop(&mut self) {
+        for (signal, action) in &self.0 {
+            // SAFETY: the action is one that was in force.
+            unsafe { libc::sigaction(*signal, action, null_mut()) };
+        }
+    }
+}
+
 /// All devices of all platforms, in the order in which the library names them; none without the library.
 pub(super) fn devices() -> Vec<(Description, Device)> {
+    let _signals = KeptSignals::new();
     let platforms = get_platforms().unwrap_or_default();
     let ids =
         platforms.iter().flat_map(|platform| platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default());
@@ -124,6 +159,7 @@ impl OpenCl {
     /// # Errors
     /// [`Fault`] where the device lacks what `exact` needs, or its compiler fails.
     pub(super) fn open(description: Description, device: &Device) -> Outcome<Self> {
+        let _signals = KeptSignals::new();
         let has = device.single_fp_config().map_err(|error| Fault::new("asking what it has", error))?;
         if let Some((_, lacking)) = NEEDED.iter().find(|(bit, _)| has & bit == 0) {
             return Err(Fault(format!("it lacks {lacking} in f32")));
@@ -325,5 +361,26 @@ impl Driver for OpenCl {
         self.queue.finish().map_err(|error| Fault::new("waiting for it", error))?;
         self.events.clear();
         Ok(())
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_driver_does_to_signals_is_undone() {
+        let now = || KeptSignals::new().0[2].1.sa_sigaction;
+        let before = now();
+        let kept = KeptSignals::new();
+        // SAFETY: to ignore a signal is an action.
+        unsafe {
+            let mut ignored: libc::sigaction = std::mem::zeroed();
+            ignored.sa_sigaction = if before == libc::SIG_IGN { libc::SIG_DFL } else { libc::SIG_IGN };
+            libc::sigaction(libc::SIGHUP, &ignored, null_mut());
+        }
+        assert_ne!(now(), before);
+        drop(kept);
+        assert_eq!(now(), before);
     }
 }
