@@ -407,17 +407,19 @@ def experts(columns, active, balance=0.01, shared_hidden=4, rows=1, branch=0, **
 SCALING = dict(factor="41000000", low="3f800000", high="40800000", original=20)
 
 
-def variant(head_width, biased, scaling, **decoder):
+def variant(head_width, projection, scaling, **decoder):
     """The family of a decoder with another attention."""
     decoder = {**dict(key_value_heads=1, tied=True, rope_base="461c4000"), **decoder}
-    return dict(Variant=dict(decoder=decoder, head_width=head_width, biased=biased, scaling=scaling))
+    return dict(Variant=dict(decoder=decoder, head_width=head_width, projection=projection, scaling=scaling))
 
 
-# Llama 3.1, Mistral Nemo and Qwen2, and all that they have together.
-LLAMA = {**TINY, "family": variant(4, False, SCALING)}
-NEMO = {**TINY, "family": variant(6, False, None, tied=False)}
-QWEN = {**TINY, "family": variant(4, True, None)}
-ALL_OWN = {**UNTIED, "width": 10, "heads": 4, "family": variant(2, True, SCALING, key_value_heads=2, rope_base="42c80000")}
+# Llama 3.1, Mistral Nemo and Qwen2, and all that they have together; Qwen3, and with scaled positions.
+LLAMA = {**TINY, "family": variant(4, "Plain", SCALING)}
+NEMO = {**TINY, "family": variant(6, "Plain", None, tied=False)}
+QWEN = {**TINY, "family": variant(4, "Biased", None)}
+ALL_OWN = {**UNTIED, "width": 10, "heads": 4, "family": variant(2, "Biased", SCALING, key_value_heads=2, rope_base="42c80000")}
+QWEN_3 = {**TINY, "family": variant(6, "Normed", None)}
+NORMED = {**UNTIED, "width": 10, "heads": 4, "family": variant(18, "Normed", SCALING, key_value_heads=2, rope_base="42c80000")}
 MIXED = {**TINY, "hidden": 5, "sequence": 10, "initial_scale": "3f000000", "family": experts(4, 2)}
 MIXED_UNTIED = {**MIXED, "width": 12, "heads": 6, "hidden": 19, "layers": 1,
                 "family": experts(5, 2, shared_hidden=21, key_value_heads=2, tied=False)}
@@ -701,6 +703,11 @@ def family_arithmetic_gradients():
         some = tame(13, sum(rows * width for _, rows, width in ref.tensors(model)), 0.3)
         yield case(name, "ARITH-76" if model is not LLAMA else "ARITH-75", why, "gradient_of", model=hexed("Model", model), parameters=some,
                    seed=fill(0x7a), leaf=3, windows=[window(model) for _ in range(count)])
+    for name, why, model in (("variant, norms of queries and keys", "norms after the rotation, of the values, or of all heads together", QWEN_3),
+                             ("variant, norms of queries and keys, and scaled positions", "gains' shares added head by head", NORMED)):
+        some = tame(14, sum(rows * width for _, rows, width in ref.tensors(model)), 0.3)
+        yield case(name, "ARITH-77", why, "gradient_of", model=hexed("Model", model), parameters=some, seed=fill(0x7a), leaf=3,
+                   windows=[window(model) for _ in range(2)])
 
 
 def family_arithmetic_runs():
@@ -737,6 +744,7 @@ def family_arithmetic_runs():
     yield case("mixture, a router that is NaN", "ARITH-70", "NaN that is chosen", "run", left_out=[],
                manifest=manifest(MIXED, leaves=1), rounds=2, spoiled=router + MIXED["width"] + 1)
     yield case("variant, two rounds", "ARITH-76", "any bit of a run", "run", left_out=[3], manifest=manifest(ALL_OWN), rounds=2)
+    yield case("variant with norms, two rounds", "ARITH-77", "any bit of a run", "run", left_out=[3], manifest=manifest(NORMED), rounds=2)
     yield case("a million parameters", "ARITH-4", "tiles, panels and blocks that a tiny model does not fill", "golden",
                manifest=manifest(MILLION, leaves=1, leaf_windows=1), rounds=1, left_out=[8])  # half of a tensor
     yield case("mixture, a million parameters", "ARITH-74", "tiles and panels that the tokens of an expert do not fill", "golden",

@@ -703,8 +703,9 @@ DECODER = dict(key_value_heads=2, tied=True, rope_base="461c4000")
 SMALL = dict(vocabulary=7, width=8, layers=2, heads=4, hidden=12, sequence=16, norm_epsilon="3727c5ac",
              initial_scale="3ca3d70a", family=dict(Decoder=DECODER))
 SMALL_MODEL = ref.write("Model", SMALL).hex()
-VARIANT = dict(decoder=DECODER, head_width=6, biased=True, scaling=None)
+VARIANT = dict(decoder=DECODER, head_width=6, projection="Biased", scaling=None)
 VARIANT_MODEL = ref.write("Model", {**SMALL, "width": 10, "layers": 1, "family": dict(Variant=VARIANT)}).hex()
+NORMED_MODEL = ref.write("Model", {**SMALL, "width": 10, "layers": 1, "family": dict(Variant={**VARIANT, "projection": "Normed"})}).hex()
 UNTIED_MODEL = ref.write("Model", {**SMALL, "layers": 1, "family": dict(Decoder={**DECODER, "tied": False})}).hex()
 ALBERT = {**SMALL, "family": dict(Albert=dict(embedding=4, masked_ppm=300_000, mask_token=6))}
 ALBERT_MODEL = ref.write("Model", ALBERT).hex()
@@ -774,7 +775,7 @@ def mixed(decoder={}, **change):
 def various(decoder={}, scaling=None, **change):
     decoder = {**dict(key_value_heads=2, tied=True, rope_base=bits(1.0)), **decoder}
     scaling = scaling and {**dict(factor=bits(8.0), low=bits(1.0), high=bits(4.0), original=8192), **scaling}
-    return dict(Variant={**dict(decoder=decoder, head_width=16, biased=False, scaling=scaling), **change})
+    return dict(Variant={**dict(decoder=decoder, head_width=16, projection="Plain", scaling=scaling), **change})
 
 
 def numbered(bytes=1, tokens=256):
@@ -804,7 +805,8 @@ PERMITTED = [
     ("sound, a mixture of 16,383 tensors", "MANIFEST-14", "",
      {"model.family": mixed(dict(tied=False), columns=148, active=1, shared_hidden=2), "model.layers": 36}),
     ("sound, scaled positions", "MANIFEST-18", "", {"model.family": various(scaling=dict(factor=bits(1.0 + 2.0**-23), original=1))}),
-    ("sound, biases", "MANIFEST-18", "", {"model.family": various(biased=True)}),
+    ("sound, biases", "MANIFEST-18", "", {"model.family": various(projection="Biased")}),
+    ("sound, norms of queries and keys", "MANIFEST-18", "", {"model.family": various(projection="Normed")}),
     ("sound, narrow heads", "MANIFEST-18", "", {"model.family": various(head_width=2)}),
     ("sound, wide heads of a width that they do not divide", "MANIFEST-18", "",
      {"model.family": various(dict(key_value_heads=1), head_width=1 << 16), "model.width": 3, "model.heads": 16}),
@@ -868,9 +870,9 @@ REFUSED = [
     ("more than all is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=10**6 + 1)}),
     ("the mask is no token", "MANIFEST-5", "a row beyond the embedding", {"model.family": masked(mask_token=256)}),
     ("a variant that is a plain decoder", "MANIFEST-18", "two names of one run", {"model.family": various()}),
-    ("heads of a variant that share no keys", "MANIFEST-4", "", {"model.family": various(dict(key_value_heads=3), biased=True)}),
+    ("heads of a variant that share no keys", "MANIFEST-4", "", {"model.family": various(dict(key_value_heads=3), projection="Biased")}),
     ("base of a variant's positions", "MANIFEST-4", "angles beyond the domain of ARITH-26",
-     {"model.family": various(dict(rope_base=bits(0.5)), biased=True)}),
+     {"model.family": various(dict(rope_base=bits(0.5)), projection="Biased")}),
     ("heads of no width", "MANIFEST-18", "division by zero", {"model.family": various(head_width=0)}),
     ("heads of an odd width of their own", "MANIFEST-18", "positions turn pairs", {"model.family": various(head_width=15)}),
     ("heads that are too wide", "MANIFEST-18", "sizes that overflow", {"model.family": various(head_width=(1 << 16) + 2)}),
@@ -1303,6 +1305,8 @@ def family_layout():
     yield case("small, tied", "LAYOUT-1", "order or shape of tensors", "layout", model=SMALL_MODEL)
     yield case("small, untied", "LAYOUT-1", "the head comes last", "layout", model=UNTIED_MODEL)
     yield case("variant, wide heads and biases", "LAYOUT-8", "biases after their matrices, one by one", "layout", model=VARIANT_MODEL)
+    yield case("variant, norms of queries and keys", "LAYOUT-8", "a norm for each head, or of all heads together", "layout",
+               model=NORMED_MODEL)
     yield case("masked, shared layer", "LAYOUT-4", "order or shape of tensors", "layout", model=ALBERT_MODEL)
     yield case("tensors beyond a block", "LAYOUT-2", "blocks and chunks that cross a tensor's end", "layout", model=BLOCKY_MODEL)
     yield case("mixture, tied", "LAYOUT-5", "experts within their layer, and not after the trunk", "layout", model=MIXED_MODEL)

@@ -24,7 +24,8 @@ class Decoder:
         self.model, self.tensors = model, by_tensor(model, parameters)
         family = ref.decoder_of(model)
         self.heads, self.epsilon = model["heads"], real(model["norm_epsilon"])
-        self.head_width, self.biased = ref.head_width(model), ref.variant_of(model).get("biased", False)
+        self.head_width, projection = ref.head_width(model), ref.variant_of(model).get("projection")
+        self.biased, self.has_head_norms = projection == "Biased", projection == "Normed"
         self.group = self.heads // family["key_value_heads"]
         frequencies = rotary_frequencies(self.head_width, real(family["rope_base"]), scaling_of(ref.variant_of(model)))
         self.cosines, self.sines = rotary_angles(model["sequence"], frequencies)
@@ -37,6 +38,7 @@ class Decoder:
         return {"norm": name("input_layernorm"), "o": name("self_attn.o_proj"), "down": name("mlp.down_proj"),
                 "joint": [name(f"self_attn.{x}_proj") for x in "qkv"],
                 "biases": [f"model.layers.{layer}.self_attn.{x}_proj.bias" for x in "qkv" if self.biased],
+                "head_norms": [name(f"self_attn.{x}_norm") for x in "qk" if self.has_head_norms],
                 "feed_norm": name("post_attention_layernorm"),
                 "gate_up": [name("mlp.gate_proj"), name("mlp.up_proj")]}
 
@@ -89,7 +91,8 @@ class Decoder:
         at["normed"], at["scales"] = self.normed(stream, names["norm"])
         # ARITH-76: chains start from the biases.
         biases = [[value for name in names["biases"] for value in self.tensors[name][0]]] * len(stream) if self.biased else None
-        at["joint"] = self.rotated(product(at["normed"], self.joined(names["joint"]), biases), 1.0)
+        at["projected"] = product(at["normed"], self.joined(names["joint"]), biases)
+        at["joint"] = self.rotated(self.normed_heads(at, names), 1.0)
         both = [attend(*(self.head_rows(at["joint"], place) for place in self.parts(head))) for head in range(self.heads)]
         at["probabilities"] = [probabilities for probabilities, _ in both]
         at["mixed"] = [[value for head in row for value in head] for row in zip(*(outputs for _, outputs in both))]
@@ -97,6 +100,36 @@ class Decoder:
         at["feed_normed"], at["feed_scales"] = self.normed(at["middle"], names["feed_norm"])
         self.feed_forward(at, names)
         return at
+
+    def head_gains(self, names):
+        """ARITH-77: of each head of queries and keys, in order."""
+        of_queries, of_keys = (self.tensors[name][0] for name in names["head_norms"])
+        return [of_queries] * self.heads + [of_keys] * (self.heads // self.group)
+
+    def normed_heads(self, at, names):
+        """ARITH-77: heads of queries and keys are normed, each by itself, and values stay as they are."""
+        if not self.has_head_norms:
+            return at["projected"]
+        gains, at["head_scales"], rows = self.head_gains(names), [], []
+        for row in at["projected"]:
+            both = [rms_norm(row[i * self.head_width:(i + 1) * self.head_width], gain, self.epsilon) for i, gain in enumerate(gains)]
+            at["head_scales"].append([scale for _, scale in both])
+            rows.append([value for head, _ in both for value in head] + row[len(gains) * self.head_width:])
+        return rows
+
+    def normed_heads_backward(self, at, names, d_joint):
+        """ARITH-77: the gradient of the product, and the shares of each head in the gains' gradients."""
+        if not self.has_head_norms:
+            return d_joint
+        gains, zeros, rows = self.head_gains(names), [0.0] * self.head_width, []
+        at["d_q_gain"], at["d_k_gain"] = [], []
+        for row, d, scales in zip(at["projected"], d_joint, at["head_scales"]):
+            heads = [values[i * self.head_width:(i + 1) * self.head_width] for i in range(len(gains)) for values in (row, d)]
+            both = [rms_norm_backward(x, gain, scale, dy, zeros) for x, dy, gain, scale in zip(heads[::2], heads[1::2], gains, scales)]
+            rows.append([value for head, _ in both for value in head] + d[len(gains) * self.head_width:])
+            at["d_q_gain"] += [share for _, share in both[:self.heads]]
+            at["d_k_gain"] += [share for _, share in both[self.heads:]]
+        return rows
 
     def feed_forward(self, at, names):
         """ARITH-41: steps 5 and 6, after the norm."""
@@ -147,7 +180,8 @@ class Decoder:
             d_scores, heads[query] = attend_backward(*rows, probabilities, outputs, d_outputs)
             heads[key] = gather(d_scores, rows[0], heads[key])
             heads[value] = gather(probabilities, d_outputs, heads[value])
-        at["d_joint"] = self.rotated([[v for head in row for v in head] for row in zip(*heads)], -1.0)
+        turned = self.rotated([[v for head in row for v in head] for row in zip(*heads)], -1.0)
+        at["d_joint"] = self.normed_heads_backward(at, names, turned)
         d = product(at["d_joint"], columns(self.joined(names["joint"])))
         stream, at["d_gain"] = self.norm_backward(at["input"], at["scales"], names["norm"], d, at["d_middle"])
         return stream
@@ -165,6 +199,8 @@ class Decoder:
             names, records = self.names(layer), [tape["layers"][layer] for tape in tapes]
             found.update(self.weighed(names["joint"], over(records, "d_joint"), over(records, "normed")))
             found.update(self.bias_gradient(names["biases"], over(records, "d_joint")))
+            for name, key in zip(names["head_norms"], ("d_q_gain", "d_k_gain")):
+                found[name] = [summed(over(records, key))]
             found.update(self.weighed([names["o"]], over(records, "d_middle"), over(records, "mixed")))
             found.update(self.feed_gradient(records, names))
             found[names["norm"]] = [summed(over(records, "d_gain"))]

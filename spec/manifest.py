@@ -69,7 +69,7 @@ def decoder(m, divided):
 def variant(m, of):
     """MANIFEST-18"""
     width, scaling = of["head_width"], of["scaling"]
-    plain = width * m["heads"] == m["width"] and not of["biased"] and scaling is None
+    plain = width * m["heads"] == m["width"] and of["projection"] == "Plain" and scaling is None
     even = 2 <= width <= 1 << 16 and width % 2 == 0 and width * m["heads"] <= 1 << 20
     rules = [("MANIFEST-18", "model.head_width", even and not plain)]
     if scaling is not None:

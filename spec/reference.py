@@ -166,7 +166,7 @@ def schema():
         "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
         "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
-        "Variant": dict(decoder="Decoder", head_width=u32, biased=("bool",), scaling=maybe("Scaling")),
+        "Variant": dict(decoder="Decoder", head_width=u32, projection=("choice", "Plain", "Biased", "Normed"), scaling=maybe("Scaling")),
         "Scaling": dict(factor=("real",), low=("real",), high=("real",), original=u32),
         "Mixture": dict(decoder="Decoder", columns=u16, active=u16, shared_hidden=u32, balance=("real",), trust=("real",),
                         rows=u16, branch=u32, few=u16, held=u16, lag=u32),
@@ -722,8 +722,10 @@ def tensors(model):
         experts = [swiglu(f"mlp.experts.{j}", model["hidden"]) for j in range(mixture["columns"])]
         row = [("mlp.gate", mixture["columns"], width)] + [tensor for expert in experts for tensor in expert]
     joint = [(f"self_attn.{x}_proj", rows) for x, rows in zip("qkv", (query, key_value, key_value))]
-    biases = [(name + ".bias", 1, rows) for name, rows in joint if variant_of(model).get("biased")]
-    attention = ([("input_layernorm", 1, width)] + [(name, rows, width) for name, rows in joint] + biases
+    projection = variant_of(model).get("projection")
+    own = {"Biased": [(name + ".bias", 1, rows) for name, rows in joint],
+           "Normed": [(f"self_attn.{x}_norm", 1, head_width(model)) for x in "qk"]}.get(projection, [])
+    attention = ([("input_layernorm", 1, width)] + [(name, rows, width) for name, rows in joint] + own
                  + [("self_attn.o_proj", width, query), ("post_attention_layernorm", 1, width)])
     layers = lambda shapes: [(f"model.layers.{layer}.{name}", rows, columns) for layer in range(model["layers"])
                              for name, rows, columns in shapes]

@@ -305,6 +305,10 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
         "[model]\nfamily = \"albert\"\nmask_token = 1\nattention_bias = true\n",
         "model.attention_bias is for decoders; set it to false",
     );
+    refused(
+        "[model]\nattention_bias = true\nhead_norms = true\n",
+        "model.attention_bias and model.head_norms are both true",
+    );
     refused("[model]\nvocabulary = 255\n", "model.vocabulary is 255, but the text's tokens are of 256 kinds");
     refused(
         "[model]\nvocabulary = 4096\n",

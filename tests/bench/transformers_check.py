@@ -44,6 +44,8 @@ MODELS = {
     "scaled positions": {"rope_base": 500000.0, "rope_factor": 8.0, "rope_original": 16},
     "wide heads": {"head_width": 24, "tied": False, "key_value_heads": 2},
     "biases": {"attention_bias": True, "key_value_heads": 2},
+    "norms of queries and keys": {"head_norms": True, "head_width": 24, "key_value_heads": 2},
+    "norms, scaled positions": {"head_norms": True, "rope_factor": 8.0, "rope_original": 16},
     "all three": {"width": 100, "head_width": 8, "attention_bias": True, "rope_factor": 32.0, "rope_original": 16},
     "mixture": {"family": "mixture", "hidden": 80, "experts": {"shared_hidden": 120}},
     "mixture, one of many": {"family": "mixture", "tied": False, "key_value_heads": 2, "hidden": 48,
@@ -52,7 +54,7 @@ MODELS = {
                "norm_epsilon": 1e-12},
 }
 
-CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
            "qwen2_moe": "Qwen2MoeForCausalLM", "albert": "AlbertForMaskedLM"}
 EXPERTS = dict(moe_intermediate_size=40, shared_expert_intermediate_size=72, norm_topk_prob=True)
 SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, max_position_embeddings=64)
@@ -69,6 +71,8 @@ SAVED = {
         vocab_size=256, num_hidden_layers=2, num_key_value_heads=2, head_dim=24, sliding_window=None, **SIZES)),
     "Qwen2": (torch.float32, transformers.Qwen2Config(
         vocab_size=256, num_hidden_layers=2, num_key_value_heads=2, **SIZES)),
+    "Qwen3": (torch.float32, transformers.Qwen3Config(
+        vocab_size=256, num_hidden_layers=2, num_key_value_heads=2, head_dim=24, **SIZES)),
     "untied Qwen2-MoE": (torch.float32, transformers.Qwen2MoeConfig(
         vocab_size=257, num_hidden_layers=2, num_key_value_heads=2, num_experts=6, num_experts_per_tok=3, qkv_bias=False,
         **EXPERTS, **SIZES)),
@@ -158,11 +162,12 @@ def begin(program, kind, config):
         saved, text, corpus, run, out = (str(pathlib.Path(place) / name) for name in names)
         torch.manual_seed(3)
         model = getattr(transformers, CLASSES[config.model_type])(config)
-        if config.model_type == "qwen2":
-            # This class begins with biases that are zero, and would not show them.
-            for name, parameter in model.named_parameters():
-                if name.endswith(".bias"):
-                    torch.nn.init.normal_(parameter, std=0.3)
+        # These classes begin with biases that are zero, and with gains that are one, and would not show them.
+        for name, parameter in model.named_parameters():
+            if config.model_type == "qwen2" and name.endswith(".bias"):
+                torch.nn.init.normal_(parameter, std=0.3)
+            if config.model_type == "qwen3" and name.endswith(("q_norm.weight", "k_norm.weight")):
+                torch.nn.init.normal_(parameter, mean=1.0, std=0.3)
         # In several files and an index of them.
         model.to(kind).save_pretrained(saved, max_shard_size="60KB")
         pathlib.Path(text).write_text(TEXT * 4000)

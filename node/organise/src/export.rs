@@ -9,7 +9,9 @@ use std::path::Path;
 
 use muster_core::ids::Row;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Scaling, Tokeniser, Variant};
+use muster_core::manifest::{
+    Albert, Decoder, Family, Mixture, Model, Projection, Scaling, Tokeniser, Variant,
+};
 use muster_core::router::{BUCKETS, NAT};
 use muster_core::state::real_bytes;
 use muster_replica::exit::{Failure, Outcome};
@@ -179,10 +181,14 @@ const TYPES: usize = 2;
 fn config(model: &Model, end: Option<u32>) -> Value {
     let of_family = match &model.family {
         Family::Decoder(decoder) => vec![of_decoder(model, decoder), of_llama(model)],
-        Family::Variant(Variant { decoder, biased: false, .. }) => {
-            vec![of_decoder(model, decoder), of_llama(model)]
+        Family::Variant(Variant { decoder, projection, .. }) => {
+            let of_class = match projection {
+                Projection::Plain => of_llama(model),
+                Projection::Biased => of_qwen2(model),
+                Projection::Normed => of_qwen3(model),
+            };
+            vec![of_decoder(model, decoder), of_class]
         }
-        Family::Variant(Variant { decoder, .. }) => vec![of_decoder(model, decoder), of_qwen2(model)],
         Family::Albert(albert) => vec![of_albert(model, albert)],
         Family::Mixture(mixture) => vec![of_decoder(model, &mixture.decoder), of_mixture(model, mixture)],
     };
@@ -236,6 +242,17 @@ fn of_qwen2(model: &Model) -> Value {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
         "intermediate_size": model.hidden,
+        "use_sliding_window": false,
+    })
+}
+
+/// A Llama with norms of the heads of queries and keys.
+fn of_qwen3(model: &Model) -> Value {
+    json!({
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "intermediate_size": model.hidden,
+        "attention_bias": false,
         "use_sliding_window": false,
     })
 }

@@ -1,8 +1,8 @@
 //! `muster run export --gguf`: a decoder as one file for llama.cpp and others.
 //!
 //! The format and its keys: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Its architecture `llama` is ours, with
-//! queries and keys in another order, and `qwen2` is ours with biases. It has none for our mixtures, which share out the weights
-//! of the chosen experts and have a shared one, and none for ALBERT.
+//! queries and keys in another order, `qwen2` is ours with biases, and `qwen3` with norms of queries and keys. It has none for
+//! our mixtures, which share out the weights of the chosen experts and have a shared one, and none for ALBERT.
 
 pub(super) mod words;
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use ggus::{GGmlType, GGufFileHeader, GGufMetaDataValueType as Kind, GGufWriter};
 use muster_compute::rotary_divisors;
 use muster_core::layout::{Layout, Tensor};
-use muster_core::manifest::{Decoder, Family, Model, Variant};
+use muster_core::manifest::{Decoder, Family, Model, Projection, Variant};
 use muster_core::state::real_bytes;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::patience::patiently;
@@ -43,14 +43,19 @@ impl<'a> Form<'a> {
     fn of(model: &'a Model) -> Option<Self> {
         let form = |decoder, name| Self { model, decoder, name, turns_neighbours: name == "llama" };
         match &model.family {
-            Family::Decoder(decoder) | Family::Variant(Variant { decoder, biased: false, .. }) => {
+            Family::Decoder(decoder)
+            | Family::Variant(Variant { decoder, projection: Projection::Plain, .. }) => {
                 Some(form(decoder, "llama"))
             }
-            // Its heads are as wide together as the stream, and its frequencies are not divided.
-            Family::Variant(Variant { decoder, scaling: None, head_width, .. })
-                if head_width * model.heads == model.width =>
-            {
-                Some(form(decoder, "qwen2"))
+            // Of neither of these the frequencies are divided; the heads of the first are as wide together as the stream.
+            Family::Variant(Variant {
+                decoder,
+                projection: Projection::Biased,
+                scaling: None,
+                head_width,
+            }) if head_width * model.heads == model.width => Some(form(decoder, "qwen2")),
+            Family::Variant(Variant { decoder, projection: Projection::Normed, scaling: None, .. }) => {
+                Some(form(decoder, "qwen3"))
             }
             Family::Variant(_) | Family::Albert(_) | Family::Mixture(_) => None,
         }
@@ -290,7 +295,7 @@ fn ends(end: u32, unknown: Option<u32>, space_before: bool, about: &mut About) {
 
 /// A tensor's name in GGUF.
 fn name(name: &str) -> String {
-    const NAMES: [(&str, &str); 12] = [
+    const NAMES: [(&str, &str); 14] = [
         ("model.layers.", "blk."),
         ("model.embed_tokens", "token_embd"),
         ("model.norm", "output_norm"),
@@ -301,6 +306,8 @@ fn name(name: &str) -> String {
         ("self_attn.k_proj", "attn_k"),
         ("self_attn.v_proj", "attn_v"),
         ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
         ("mlp.", "ffn_"),
         ("_proj", ""),
     ];
@@ -325,7 +332,7 @@ mod tests {
     use super::*;
 
     /// A decoder with heads of this width, which are as wide together as the stream where it is 4.
-    fn variant(head_width: u32, biased: bool, factor: Option<f32>) -> Model {
+    fn variant(head_width: u32, projection: Projection, factor: Option<f32>) -> Model {
         let real = |value| Real::new(value).unwrap();
         let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) };
         let scaling = factor.map(|factor| Scaling {
@@ -343,7 +350,7 @@ mod tests {
             sequence: 16,
             norm_epsilon: real(1e-5),
             initial_scale: real(0.1),
-            family: Family::Variant(Variant { decoder, head_width, biased, scaling }),
+            family: Family::Variant(Variant { decoder, head_width, projection, scaling }),
         }
     }
 
@@ -360,20 +367,32 @@ mod tests {
 
     #[test]
     fn biases_make_a_qwen2_and_divisors_lie_in_a_llama() {
-        let (architecture, names, turned) = written(&variant(4, true, None)).unwrap();
+        let (architecture, names, turned) = written(&variant(4, Projection::Biased, None)).unwrap();
         assert_eq!(architecture, "qwen2");
         let has = |names: &[String], name: &str| names.iter().any(|one| one == name);
         assert!(["q", "k", "v"].iter().all(|of| has(&names, &format!("blk.0.attn_{of}.bias"))));
         assert!(turned.is_empty() && !has(&names, "rope_freqs.weight"));
-        let (architecture, names, turned) = written(&variant(6, false, Some(8.0))).unwrap();
+        let (architecture, names, turned) = written(&variant(6, Projection::Plain, Some(8.0))).unwrap();
         assert_eq!((architecture, names[0].as_str()), ("llama", "rope_freqs.weight"));
         assert_eq!(turned, ["blk.0.attn_q.weight", "blk.0.attn_k.weight"]);
         // 5.1 turns of the first pair, 0.2 and less of the others.
-        assert_eq!(rotary_divisors(&variant(6, false, Some(8.0))), [1.0, 8.0, 8.0]);
+        assert_eq!(rotary_divisors(&variant(6, Projection::Plain, Some(8.0))), [1.0, 8.0, 8.0]);
         // Neither architecture has both.
         for (head_width, factor) in [(4, Some(8.0)), (6, None)] {
-            assert!(written(&variant(head_width, true, factor)).is_none());
+            assert!(written(&variant(head_width, Projection::Biased, factor)).is_none());
         }
+    }
+
+    #[test]
+    fn norms_of_queries_and_keys_make_a_qwen3() {
+        let (architecture, names, turned) = written(&variant(6, Projection::Normed, None)).unwrap();
+        assert_eq!(architecture, "qwen3");
+        for norm in ["blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"] {
+            assert!(names.iter().any(|name| name == norm), "{names:?}");
+        }
+        assert!(turned.is_empty());
+        // Its frequencies cannot be divided.
+        assert!(written(&variant(6, Projection::Normed, Some(8.0))).is_none());
     }
 
     #[test]

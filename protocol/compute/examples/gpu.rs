@@ -15,7 +15,9 @@ use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model, Scaling, Variant};
+use muster_core::manifest::{
+    Albert, Decoder, Family, Manifest, Mixture, Model, Projection, Scaling, Variant,
+};
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 
 /// Numbers of a short cycle (Marsaglia, "Xorshift RNGs", 2003).
@@ -98,12 +100,13 @@ fn family(draw: &mut Draw, family: Family, number: u64) -> Family {
     }
 }
 
-/// Heads of any width, with biases and scaled positions.
+/// Heads of any width, with biases or norms, and scaled positions.
 fn variant(draw: &mut Draw, decoder: Decoder) -> Family {
     let head_width = 2 * draw.among(1, 40);
     let [factor, low, high] = [2.0, 1.0, 4.0].map(real);
     let scaling = Some(Scaling { factor, low, high, original: draw.among(1, 200) });
-    Family::Variant(Variant { decoder, head_width, biased: true, scaling })
+    let projection = [Projection::Biased, Projection::Normed][draw.among(0, 1) as usize];
+    Family::Variant(Variant { decoder, head_width, projection, scaling })
 }
 
 fn experts(decoder: Decoder, [columns, active]: [u32; 2], shared_hidden: u32, balance: f32) -> Family {

@@ -5,6 +5,7 @@
 //! embedding's is added last, by [`embed`], from what every backward pass leaves.
 
 pub(crate) mod choice;
+mod heads;
 pub(crate) mod positions;
 pub(crate) mod ranges;
 mod row;
@@ -140,6 +141,9 @@ impl LayerPass<'_> {
             layer.joint.chunks_exact_mut(bias.len()).for_each(|row| row.copy_from_slice(bias));
         }
         passes.forward(at.joint.matrix, normed, &mut layer.joint, at.bias.is_some());
+        if let Some(gains) = &at.head_norms {
+            layer.heads.forward(passes, gains, &mut layer.joint);
+        }
         self.rotate(&mut layer.joint, 1.0);
         attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         layer.middle.copy_from_slice(input);
@@ -220,13 +224,16 @@ impl LayerPass<'_> {
     fn attention_backward(&self, tape: &mut DecoderTape, gradient: &mut [f32], turn: &WindowTurns<'_, '_>) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
-        let (layer, to, at) = (&tape.layers[self.kept()], &mut tape.gradients, self.ranges());
+        let (layer, to, at) = (&mut tape.layers[self.kept()], &mut tape.gradients, self.ranges());
         passes.backward(at.output.matrix, gradient, &mut to.mixed, false);
         self.weigh(turn, at.output, [gradient, &layer.mixed], &mut tape.panels);
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
         // Back by the negative angle: a rotation's transpose is its inverse.
         self.rotate(&mut to.joint, -1.0);
+        if let Some(gains) = &at.head_norms {
+            layer.heads.backward(passes, gains, &mut to.joint, turn);
+        }
         if let Some(bias) = &at.bias {
             passes.add_rows(turn, bias.part, &to.joint);
         }

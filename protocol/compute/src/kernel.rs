@@ -11,6 +11,7 @@ pub(crate) mod albert;
 #[cfg(test)]
 mod definition;
 pub(crate) mod dither;
+pub(crate) mod heads;
 pub(crate) mod lamb;
 mod line;
 pub(crate) mod local;

@@ -122,7 +122,9 @@ impl Sizes {
         let Self { tokens, width, vocabulary, layers, heads, .. } = *self;
         let (mixed, key_value) = (self.head * heads, self.head * WideCount::from(decoder.key_value_heads));
         let joint = mixed + 2 * key_value;
-        let layer = tokens * (width + mixed + 2 + joint + feed.kept) + self.scores() * heads;
+        let normed =
+            if self.model.has_head_norms() { (mixed + key_value) / self.head * (self.head + 1) } else { 0 };
+        let layer = tokens * (width + mixed + 2 + joint + normed + feed.kept) + self.scores() * heads;
         let stream = tokens * ((layers + 2) * width + 1 + vocabulary);
         let gradients =
             tokens * (2 * width + mixed + joint + feed.gradients) + tokens * width.max(feed.widest);
@@ -198,7 +200,9 @@ impl Sizes {
                 // Keys and values of shared heads are copied out to every query head.
                 let shared = if key_value == mixed { 0 } else { 2 * mixed };
                 let factors = 2 * width + 2 * mixed + 3 * key_value + 2 * mixed + shared + 4 * hidden;
-                (16 * width + factor * factors, tokens)
+                // The heads that are normed, and those that are then rotated, in f32.
+                let normed = if self.model.has_head_norms() { 8 * (mixed + key_value) } else { 0 };
+                (16 * width + normed + factor * factors, tokens)
             }
             Family::Albert(albert) => {
                 let predicted = WideCount::from(albert.masked(self.model.sequence));

@@ -8,7 +8,7 @@ use muster_core::error::Misuse;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, hex};
 use muster_core::manifest::{
-    Albert, Decoder, Family, Method, Mixture, Model, Optimiser, Scaling, Schedule, Variant,
+    Albert, Decoder, Family, Method, Mixture, Model, Optimiser, Projection, Scaling, Schedule, Variant,
 };
 use muster_core::state::{LeafJob, State, Update, integer_bytes, real_bytes};
 
@@ -20,11 +20,12 @@ use crate::optimiser::{Rules, apply};
 use crate::path::Kernels;
 
 /// Hash of what [`digest`] computes of each of [`families`].
-const ANSWERS: [&str; 4] = [
+const ANSWERS: [&str; 5] = [
     "10b6d0d6e1987c0abf83a97e4701f57f9163c20a42826fbaaaf0dd4ddf5730c1",
     "f0bfebc6d80b6516e6aabf52c30756cd5a74830ad8b3e2111888e98fe79d4967",
     "54ed5a407964d71728db08fc720a03cdef5de0ad2bc11ea2a99133512464e6a5",
     "1c696b59d1a4bd147458f1113989567ba6749d6f111ebdffaea8fb7ae37a7452",
+    "aed97f2730042706c8581d3368a2713b04f53ac1d74dde00ddb51871c3365bd2",
 ];
 
 /// Compares [`digest`] with the known answers; `name` is what computes. What follows a leaf is the processor's.
@@ -42,12 +43,13 @@ pub(crate) fn run(tested: &mut dyn Computes, kernels: Kernels, name: &str) -> Re
     Ok(())
 }
 
-fn families() -> Result<[(Family, Method); 4], Misuse> {
+fn families() -> Result<[(Family, Method); 5], Misuse> {
     Ok([
         (decoder()?, Method::AdamW),
         (albert(), Method::Lamb),
         (mixture()?, Method::AdamW),
-        (variant()?, Method::AdamW),
+        (variant(10, Projection::Biased)?, Method::AdamW),
+        (variant(22, Projection::Normed)?, Method::AdamW),
     ])
 }
 
@@ -119,7 +121,7 @@ pub(crate) fn compare(
 ) -> Result<Closeness, Misuse> {
     let mut closeness = Closeness { distance: 0.0, limit: f64::INFINITY };
     // Mixtures have defined bits only.
-    for family in [decoder()?, albert(), variant()?] {
+    for family in [decoder()?, albert(), variant(10, Projection::Biased)?, variant(22, Projection::Normed)?] {
         let model = model(family)?;
         let parameters = initial::draw(&model, Digest([7; 32]), 1);
         let windows: Vec<Vec<u32>> = (0..2).map(|window| tokens(&model, window)).collect();
@@ -142,12 +144,12 @@ fn decoder() -> Result<Family, Misuse> {
     Ok(Family::Decoder(Decoder { key_value_heads: 1, tied: false, rope_base: Real::new(10_000.0)? }))
 }
 
-/// Heads that are wider together than the stream, with biases; of its frequencies some are scaled, some are not.
-fn variant() -> Result<Family, Misuse> {
+/// Heads that are wider together than the stream; of its frequencies some are scaled, some are not.
+fn variant(head_width: u32, projection: Projection) -> Result<Family, Misuse> {
     let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: Real::new(100.0)? };
     let (factor, low, high) = (Real::new(8.0)?, Real::new(1.0)?, Real::new(3.0)?);
     let scaling = Some(Scaling { factor, low, high, original: 20 });
-    Ok(Family::Variant(Variant { decoder, head_width: 10, biased: true, scaling }))
+    Ok(Family::Variant(Variant { decoder, head_width, projection, scaling }))
 }
 
 fn mixture() -> Result<Family, Misuse> {

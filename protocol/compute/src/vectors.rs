@@ -6,7 +6,7 @@
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::{Layout, ShardRange};
-use muster_core::manifest::{Decoder, Family, Model, Optimiser, Variant};
+use muster_core::manifest::{Decoder, Family, Model, Optimiser, Projection, Variant};
 use serde_json::{Value, json};
 
 use crate::attention::{Attention, Heads};
@@ -317,7 +317,9 @@ fn angles(inputs: &Value) -> Value {
 fn scaled_angles(inputs: &Value) -> Value {
     let (head_width, scaling) =
         (number(inputs, "head_width") as u32, Some(decode(&bytes(inputs, "scaling")).unwrap()));
-    tables(inputs, |decoder| Family::Variant(Variant { decoder, head_width, biased: false, scaling }))
+    tables(inputs, |decoder| {
+        Family::Variant(Variant { decoder, head_width, projection: Projection::Plain, scaling })
+    })
 }
 
 fn tables(inputs: &Value, family: impl FnOnce(Decoder) -> Family) -> Value {

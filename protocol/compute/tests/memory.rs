@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 
 use muster_compute::{Exact, buffers};
 use muster_core::ids::{Digest, Leaf};
-use muster_core::manifest::Model;
+use muster_core::manifest::{Model, Projection};
 use muster_core::state::{Arithmetic, LeafJob};
 
 use crate::setting::{albert, manifest, mixture, model, variant};
@@ -51,8 +51,9 @@ fn buffers_are_foretold() {
         (albert([6_000, 384, 8, 6, 1024, 256], 96), true, 1),
         (mixture(model([6_000, 192, 4, 6, 2, 256, 384], true), [8, 2, 128], 0.01), false, 2),
         (mixture(model([6_000, 192, 4, 6, 2, 256, 384], false), [16, 1, 64], 0.01), true, 1),
-        (variant(model([6_000, 192, 4, 6, 2, 512, 384], true), 96), false, 2),
-        (variant(model([6_000, 192, 4, 6, 2, 512, 384], false), 12), true, 1),
+        (variant(model([6_000, 192, 4, 6, 2, 512, 384], true), 96, Projection::Biased), false, 2),
+        (variant(model([6_000, 192, 4, 6, 2, 512, 384], false), 12, Projection::Biased), true, 1),
+        (variant(model([6_000, 192, 4, 6, 2, 512, 384], true), 96, Projection::Normed), false, 2),
     ];
     // Large enough that matrices are not kept packed.
     let large = || model([3_000, 768, 6, 6, 2, 2_048, 128], true);
@@ -71,5 +72,8 @@ fn no_size_is_too_large_to_be_told() {
     training.leaf_windows = u32::MAX;
     assert_eq!(buffers(&model(huge, false), &training, usize::MAX), u64::MAX);
     assert_eq!(buffers(&albert([1 << 20; 6], 1 << 20), &training, usize::MAX), u64::MAX);
-    assert_eq!(buffers(&variant(model(huge, false), 1 << 20), &training, usize::MAX), u64::MAX);
+    assert_eq!(
+        buffers(&variant(model(huge, false), 1 << 20, Projection::Normed), &training, usize::MAX),
+        u64::MAX
+    );
 }

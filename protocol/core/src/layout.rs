@@ -171,7 +171,8 @@ impl Layout {
     // LAYOUT-1: tensors follow each other without gaps, each row-major, rows of a matrix being its outputs.
     fn push_decoder(&mut self, model: &Model, decoder: &Decoder, feed: impl Fn(&mut Self, u32)) {
         let [vocabulary, width] = [model.vocabulary, model.width].map(|n| n as usize);
-        // LAYOUT-8: heads of a variant have a width of their own, and biases follow the values' matrix.
+        // LAYOUT-8: heads of a variant have a width of their own, and biases, or the norms of heads, follow the values'
+        // matrix.
         let [query, key_value] =
             [model.heads, decoder.key_value_heads].map(|heads| (model.head_width() * heads) as usize);
         self.push("model.embed_tokens.weight".into(), [vocabulary, width]);
@@ -184,6 +185,9 @@ impl Layout {
             }
             for (of, rows) in joint.into_iter().filter(|_| model.has_biases()) {
                 push(&format!("self_attn.{of}_proj.bias"), [1, rows]);
+            }
+            for of in ["q", "k"].into_iter().filter(|_| model.has_head_norms()) {
+                push(&format!("self_attn.{of}_norm.weight"), [1, model.head_width() as usize]);
             }
             push("self_attn.o_proj.weight", [width, query]);
             push("post_attention_layernorm.weight", [1, width]);

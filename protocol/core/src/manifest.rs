@@ -15,7 +15,7 @@ pub use admission::{Admission, Listed, Mode};
 pub use aggregation::{Aggregation, Rule};
 pub use data::{CommittedFile, Data, DataFile, Router, Start, Tokeniser, TokeniserFile};
 pub use local::{Exchange, Local};
-pub use model::{Albert, Decoder, Family, Mixture, Model, Scaling, Variant};
+pub use model::{Albert, Decoder, Family, Mixture, Model, Projection, Scaling, Variant};
 pub use profile::{Profile, Tolerance};
 pub use training::{Method, Optimiser, Schedule, Training};
 

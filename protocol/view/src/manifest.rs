@@ -1,6 +1,8 @@
 //! The manifest in words.
 
-use muster_core::manifest::{Family, Manifest, Method, Mode, Profile, Rule, Schedule, Start, Variant};
+use muster_core::manifest::{
+    Family, Manifest, Method, Mode, Profile, Projection, Rule, Schedule, Start, Variant,
+};
 
 use crate::plot::shown;
 use crate::words::counted;
@@ -60,14 +62,18 @@ fn model(manifest: &Manifest) -> Vec<String> {
 }
 
 fn attention(variant: &Variant) -> String {
-    let biases = if variant.biased { "have biases" } else { "have no biases" };
+    let projection = match variant.projection {
+        Projection::Plain => "queries, keys and values have no biases",
+        Projection::Biased => "queries, keys and values have biases",
+        Projection::Normed => "each head of queries and keys has a norm",
+    };
     let positions = variant.scaling.as_ref().map_or_else(String::new, |scaling| {
         let (factor, original) = (shown(scaling.factor.value().into()), scaling.original);
         format!(
             " Slow rotary frequencies are divided by {factor}, for windows longer than {original} tokens."
         )
     });
-    format!("Heads are {} wide; queries, keys and values {biases}.{positions}", variant.head_width)
+    format!("Heads are {} wide; {projection}.{positions}", variant.head_width)
 }
 
 fn training(manifest: &Manifest) -> Vec<String> {

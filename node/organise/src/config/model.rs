@@ -1,7 +1,7 @@
 //! What is trained.
 
 use muster_core::error::Misuse;
-use muster_core::manifest;
+use muster_core::manifest::{self, Projection};
 use serde::Deserialize;
 
 use super::experts::Experts;
@@ -47,6 +47,8 @@ section! {
         head_width: u32 = 0,
         /// Decoder: whether queries, keys and values have biases.
         attention_bias: bool = false,
+        /// Decoder: whether each head of queries and keys has a norm.
+        head_norms: bool = false,
         /// Decoder: what slow rotary frequencies are divided by; 1: nothing is scaled.
         rope_factor: f32 = 1.0,
         /// Decoder: turns within `rope_original` tokens below which a frequency is slow.
@@ -119,9 +121,9 @@ impl Model {
         .map(|(name, value)| real(name, value));
         let (factor, low, high, original) = (factor?, low?, high?, self.rope_original);
         let scaling = (factor.value() != 1.0).then_some(manifest::Scaling { factor, low, high, original });
-        let (own, biased) = (self.head_width, self.attention_bias);
+        let (own, projection) = (self.head_width, self.projection()?);
         let plain = own == 0 || own.checked_mul(self.heads) == Some(self.width);
-        if plain && !biased && scaling.is_none() {
+        if plain && projection == Projection::Plain && scaling.is_none() {
             return Ok(None);
         }
         let divided = self.width.is_multiple_of(self.heads);
@@ -132,14 +134,26 @@ impl Model {
             )));
         }
         let head_width = if own == 0 { self.width / self.heads.max(1) } else { own };
-        Ok(Some(manifest::Variant { decoder: decoder.clone(), head_width, biased, scaling }))
+        Ok(Some(manifest::Variant { decoder: decoder.clone(), head_width, projection, scaling }))
+    }
+
+    fn projection(&self) -> Result<Projection, Misuse> {
+        match (self.attention_bias, self.head_norms) {
+            (false, false) => Ok(Projection::Plain),
+            (true, false) => Ok(Projection::Biased),
+            (false, true) => Ok(Projection::Normed),
+            (true, true) => Err(Misuse(
+                "model.attention_bias and model.head_norms are both true: no run has both; set one of them to false".into(),
+            )),
+        }
     }
 
     /// The refusal of an attention that only decoders may have.
     fn only_of_decoders(&self, variant: &manifest::Variant) -> String {
         let (setting, remedy) = match variant {
             manifest::Variant { scaling: Some(_), .. } => ("rope_factor", "1.0"),
-            manifest::Variant { biased: true, .. } => ("attention_bias", "false"),
+            manifest::Variant { projection: Projection::Biased, .. } => ("attention_bias", "false"),
+            manifest::Variant { projection: Projection::Normed, .. } => ("head_norms", "false"),
             manifest::Variant { .. } => ("head_width", "0"),
         };
         let family = format!("{:?}", self.family).to_lowercase();

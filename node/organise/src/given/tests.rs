@@ -22,11 +22,14 @@ const TIED: &str = "[model]\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads =
                     rope_base = 5e5\nnorm_epsilon = 1e-6\n";
 const UNTIED: &str = "[model]\nwidth = 8\nlayers = 1\nheads = 2\nhidden = 12\nsequence = 16\ntied = false\n\
                       key_value_heads = 2\nvocabulary = 260\n";
-/// Attention as in Llama 3.1, as in Mistral Nemo and as in Qwen2, each once, and all of it at once.
-const VARIANTS: [&str; 4] = [
+/// Attention as in Llama 3.1, as in Mistral Nemo, as in Qwen2 and as in Qwen3, each once, and all of it at once.
+const VARIANTS: [&str; 6] = [
     "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nrope_factor = 8.0\nrope_original = 64\n",
     "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nhead_width = 6\ntied = false\n",
     "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nattention_bias = true\n",
+    "[model]\nwidth = 8\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\nhead_norms = true\n",
+    "[model]\nwidth = 9\nheads = 4\nkey_value_heads = 2\nhidden = 12\nsequence = 16\nhead_norms = true\nhead_width = 6\n\
+     rope_factor = 32.0\ntied = false\n",
     "[model]\nwidth = 9\nheads = 4\nkey_value_heads = 2\nhidden = 12\nsequence = 16\nattention_bias = true\nhead_width = 2\n\
      rope_factor = 32.0\nrope_low = 0.5\nrope_high = 3.0\nrope_original = 8\n",
 ];

@@ -41,6 +41,8 @@ pub(crate) struct LayerRanges {
     pub joint: Weight,
     /// Of a variant: biases of queries, keys and values, joined.
     pub bias: Option<Gain>,
+    /// Of a variant: of the heads of queries, and of those of keys.
+    pub head_norms: Option<[Gain; 2]>,
     /// Projection of the attention's output.
     pub output: Weight,
     pub feed_norm: Gain,
@@ -169,6 +171,7 @@ impl Taking<'_> {
             attention_norm: self.gain(),
             joint: self.weight(3),
             bias: model.has_biases().then(|| self.bias(3)),
+            head_norms: model.has_head_norms().then(|| [(); 2].map(|()| self.gain())),
             output: self.weight(1),
             feed_norm: self.gain(),
             feed: self.expert(mixture.map_or(model.hidden, |mixture| mixture.shared_hidden)),

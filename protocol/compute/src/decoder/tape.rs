@@ -1,6 +1,7 @@
 //! Buffers of a decoder for windows that are taken together. Every buffer holds one row a token.
 
 use super::choice::Choice;
+use super::heads::NormedHeads;
 use super::ranges::DecoderRanges;
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
@@ -11,6 +12,8 @@ use crate::plan::NetworkPlan;
 pub(super) struct DecoderActivations {
     /// Of the normalised input of attention.
     pub scales: Vec<f32>,
+    /// Of a variant: of queries and keys, before they are rotated.
+    pub heads: NormedHeads,
     /// Queries (rotated, scaled), keys (rotated), values.
     pub joint: Vec<f32>,
     /// Of every head.
@@ -140,6 +143,9 @@ impl DecoderTape {
             size(&mut layer.scales, 1);
             size(&mut layer.feed_scales, 1);
             size(&mut layer.joint, plan.heads.joint_width());
+            if ranges.head_norms.is_some() {
+                layer.heads.size(rows, &plan.heads);
+            }
             size(&mut layer.feed.gate_up, 2 * ranges.feed.hidden);
             size(&mut layer.feed.sigmoid, ranges.feed.hidden);
         }

@@ -1,5 +1,6 @@
 //! The decoder on a device: the passes of `crate::decoder`, kernel for kernel, over all windows of a portion at once.
 
+mod heads;
 pub(super) mod mixture;
 
 use super::attention::Attention;
@@ -189,6 +190,7 @@ impl Pass<'_> {
             self.queue.bias_rows([rows, across], across, None, bias, joint)?;
         }
         self.multiply(at.joint, buffers.normed, at.bias.as_ref().map(|_| joint), joint)?;
+        self.norm_heads(number)?;
         self.rotate(layer.attended.joint, 1.0)?;
         self.attention().forward(layer.attended)?;
         // ARITH-41: the chain starts from the stream.
@@ -253,6 +255,7 @@ impl Pass<'_> {
         self.multiply_back(at.output, streams[0], to.mixed)?;
         self.attention().backward(layer.attended, to)?;
         self.rotate(to.joint, -1.0)?;
+        self.norm_heads_back(number)?;
         if let Some(bias) = &at.bias {
             let sums = self.leaf.gradient.after(bias.range.start);
             self.queue.add_rows([rows, bias.range.len()], self.first > 0, to.joint, sums)?;

@@ -150,9 +150,11 @@ const TILES: [(&str, [u8; 2], usize, u8, u8); 4] = [
 pub(crate) const DEPTH: usize = 16;
 
 /// The kernels beside products.
-const ROWS: [&str; 27] = [
+const ROWS: [&str; 29] = [
     "rms_norm",
     "rms_norm_back",
+    "norm_heads",
+    "norm_heads_back",
     "add_rows",
     "rotate_heads",
     "softmax",

@@ -4,7 +4,7 @@ use muster_core::codec::Real;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Variant};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Projection, Variant};
 use muster_core::state::{LeafJob, State};
 
 use super::driver::{Outcome, Place};
@@ -107,13 +107,15 @@ fn leaves(engine: &mut Engine, kernels: Kernels) -> Result<(), Misuse> {
         lag: 0,
     };
     let albert = Albert { embedding: 48, masked_ppm: 200_000, mask_token: 3 };
-    let (head_width, biased, scaling) = (40, true, None);
-    let variant = Variant { decoder: decoder.clone(), head_width, biased, scaling };
+    let variant = |projection| {
+        Family::Variant(Variant { decoder: decoder.clone(), head_width: 40, projection, scaling: None })
+    };
     let families = [
-        Family::Decoder(decoder),
+        Family::Decoder(decoder.clone()),
         Family::Mixture(mixture),
         Family::Albert(albert),
-        Family::Variant(variant),
+        variant(Projection::Biased),
+        variant(Projection::Normed),
     ];
     families.into_iter().try_for_each(|family| leaves_of(engine, kernels, family))
 }

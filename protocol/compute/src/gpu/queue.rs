@@ -121,6 +121,27 @@ pub(super) struct Turn {
     pub angles: [Place; 2],
 }
 
+/// Heads with which rows begin, of which each has a norm of its own.
+#[derive(Clone, Copy)]
+pub(super) struct HeadRows {
+    pub rows: usize,
+    pub heads: usize,
+    /// Of a head.
+    pub width: usize,
+    /// Values from row to row.
+    pub stride: usize,
+}
+
+impl HeadRows {
+    fn count(&self) -> usize {
+        self.rows * self.heads
+    }
+
+    fn arguments(&self) -> Outcome<Vec<Argument>> {
+        Ok(vec![Argument::Long(self.count() as u64), int(self.heads)?, int(self.width)?, int(self.stride)?])
+    }
+}
+
 /// A number of a kernel's, which are of 32 bits.
 fn int(value: usize) -> Outcome<Argument> {
     i32::try_from(value)
@@ -272,6 +293,30 @@ impl Queue {
         let mut arguments = vec![int(rows)?, int(width)?];
         arguments.extend([x, gain, scales, d, stream, next].map(Argument::At));
         self.driver.launch("rms_norm_back", rows.div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// ARITH-77 of the heads of `values`, in place: what they were, and their scales, are kept.
+    pub(super) fn norm_heads(
+        &mut self,
+        of: HeadRows,
+        epsilon: f32,
+        [values, gain, before, scales]: [Place; 4],
+    ) -> Outcome<()> {
+        let mut arguments = of.arguments()?;
+        arguments.push(Argument::Real(epsilon));
+        arguments.extend([values, gain, before, scales].map(Argument::At));
+        self.driver.launch("norm_heads", of.count().div_ceil(ROWS) as u64, &arguments)
+    }
+
+    /// Back through it: `d` becomes the heads' gradient, `before` each head's share of the gain's.
+    pub(super) fn norm_heads_back(
+        &mut self,
+        of: HeadRows,
+        [d, gain, before, scales]: [Place; 4],
+    ) -> Outcome<()> {
+        let mut arguments = of.arguments()?;
+        arguments.extend([d, gain, before, scales].map(Argument::At));
+        self.driver.launch("norm_heads_back", of.count().div_ceil(ROWS) as u64, &arguments)
     }
 
     /// ARITH-43, from +0, or with `more` from what is there.

@@ -94,6 +94,46 @@ KERNEL rms_norm_back(int rows, int n, GLOBAL const float *x, ulong x0, GLOBAL co
     }
 }
 
+// ARITH-77: the first `heads` heads of every row, in place, each normed by itself. What they were is kept, head after head.
+KERNEL norm_heads(ulong all, int heads, int n, int stride, float epsilon, GLOBAL float *v, ulong v0, GLOBAL const float *gain,
+                  ulong gain0, GLOBAL float *before, ulong before0, GLOBAL float *scales, ulong scales0) {
+    LOCAL float lanes[256];
+    const ulong head = GROUP * ROWS + ITEM / 16;
+    const int mine = head < all;
+    const ulong at = v0 + head / heads * stride + head % heads * n, kept = before0 + head * n;
+    float sum = 0.0f;
+    for (int i = LANE; mine && i < n; i += 16)
+        sum = fma(v[at + i], v[at + i], sum);
+    sum = tree(lanes, sum);
+    const float scale = DIVIDE(1.0f, ROOT(DIVIDE(sum, (float)n) + epsilon));
+    if (mine && LANE == 0)
+        scales[scales0 + head] = scale;
+    for (int i = LANE; mine && i < n; i += 16) {
+        before[kept + i] = v[at + i];
+        v[at + i] = v[at + i] * scale * gain[gain0 + i];
+    }
+}
+
+// Back through it, in place of the gradient; each head's share of the gain's stays in `before`.
+KERNEL norm_heads_back(ulong all, int heads, int n, int stride, GLOBAL float *d, ulong d0, GLOBAL const float *gain, ulong gain0,
+                       GLOBAL float *before, ulong before0, GLOBAL const float *scales, ulong scales0) {
+    LOCAL float lanes[256];
+    const ulong head = GROUP * ROWS + ITEM / 16;
+    const int mine = head < all;
+    const ulong at = d0 + head / heads * stride + head % heads * n, kept = before0 + head * n;
+    float sum = 0.0f;
+    for (int i = LANE; mine && i < n; i += 16)
+        sum = fma(d[at + i] * gain[gain0 + i], before[kept + i], sum);
+    sum = tree(lanes, sum);
+    const float scale = mine ? scales[scales0 + head] : 0.0f;
+    const float mean = DIVIDE(sum * scale, (float)n);
+    for (int i = LANE; mine && i < n; i += 16) {
+        float unit = before[kept + i] * scale, dy = d[at + i];
+        d[at + i] = fma(scale, fma(-unit, mean, dy * gain[gain0 + i]), 0.0f);
+        before[kept + i] = dy * unit;
+    }
+}
+
 // ARITH-43: the sums of 32 columns, rows ascending, from +0 or from what is there; rows are `stride` apart.
 KERNEL add_rows(int rows, int n, int stride, int start, GLOBAL const float *x, ulong x0, GLOBAL float *sums, ulong sums0) {
     LOCAL float stage[64][33];

@@ -44,7 +44,7 @@ fn exponentials<F: Fma>(row: &mut [f32], shift: f32) -> f32 {
 
 /// `Σ (a·b)·c`, the outer product fused, by lanes (ARITH-3).
 #[inline(always)]
-fn dot_of_three<F: Fma>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
+pub(super) fn dot_of_three<F: Fma>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
@@ -62,7 +62,7 @@ fn dot_of_three<F: Fma>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
 
 /// `y = x·scale·gain` of a row.
 #[inline(always)]
-fn normed(x: &[f32], gain: &[f32], scale: f32, y: &mut [f32]) {
+pub(super) fn normed(x: &[f32], gain: &[f32], scale: f32, y: &mut [f32]) {
     for ((x, y), gain) in x.iter().zip(y).zip(gain) {
         *y = x * scale * gain;
     }

@@ -55,6 +55,18 @@ impl<'a> TorchDecoder<'a> {
         Tensor::cat(&turned, -1)
     }
 
+    /// Norms of the heads of queries and keys in f32, where there are any (ARITH-77).
+    fn norm_heads(&self, layer: &LayerRanges, heads: Tensor) -> Tensor {
+        let Some(gains) = &layer.head_norms else { return heads };
+        let (shape, epsilon) = (&self.plan.heads, f64::from(self.plan.epsilon));
+        let counts = [shape.count, shape.count / shape.group].map(|n| n as i64);
+        let norm = |(heads, gain): (&Tensor, &Gain)| {
+            heads.rms_norm([shape.width as i64], Some(self.weights.of(gain.part)), epsilon)
+        };
+        let heads = heads.to_kind(Kind::Float).split_with_sizes(counts, 1);
+        Tensor::cat(&heads.iter().zip(gains).map(norm).collect::<Vec<_>>(), 1)
+    }
+
     fn attention(&self, layer: &LayerRanges, stream: &Tensor) -> Tensor {
         let shape = &self.plan.heads;
         let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
@@ -63,7 +75,7 @@ impl<'a> TorchDecoder<'a> {
         let joint = self.weights.product(&normed, layer.joint.part, bias);
         // Split, not cut out one by one: the way back then joins the parts, instead of adding up whole tensors of zeros.
         let parts = joint.split_with_sizes([queries + keys, keys], -1);
-        let turned = self.rotate(&heads(&parts[0], shape.width));
+        let turned = self.rotate(&self.norm_heads(layer, heads(&parts[0], shape.width)));
         let values = heads(&parts[1], shape.width);
         let counts = [shape.count, shape.count / shape.group].map(|n| n as i64);
         let turned = turned.split_with_sizes(counts, 1);

@@ -3,7 +3,7 @@
 use muster_compute::{Exact, Path, paths};
 use muster_core::grid::LOSS_NOT_FINITE;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Method};
+use muster_core::manifest::{Manifest, Method, Projection};
 use muster_core::state::{Arithmetic, State, Update};
 
 use crate::setting::{albert, leaf, manifest, mixture, model, models, variant, windows};
@@ -55,7 +55,12 @@ fn recomputing_packing_threads_and_paths_change_nothing() {
 fn products_shared_by_threads_change_nothing() {
     let experts = mixture(model([300, 256, 1, 4, 2, 700, 200], true), [3, 2, 512], 0.01);
     let decoder = || model([300, 256, 1, 4, 2, 700, 200], true);
-    for model in [decoder(), albert([300, 256, 1, 4, 700, 200], 64), experts, variant(decoder(), 96)] {
+    for model in [
+        decoder(),
+        albert([300, 256, 1, 4, 700, 200], 64),
+        experts,
+        variant(decoder(), 96, Projection::Normed),
+    ] {
         let manifest = manifest(model);
         let windows = windows(&manifest.model, 1, 3);
         let mut one = Exact::new(1, None).unwrap();

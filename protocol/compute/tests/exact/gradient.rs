@@ -7,7 +7,7 @@ use muster_core::assign::calibration_seed;
 use muster_core::grid::{LOSS_ONE, power_of_two};
 use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Model};
+use muster_core::manifest::{Manifest, Model, Projection};
 use muster_core::state::{Arithmetic, State};
 
 use crate::reference::Reference;
@@ -119,12 +119,23 @@ fn narrowest_heads() {
 
 #[test]
 fn wide_heads_with_biases_and_scaled_positions() {
-    check(variant(model([19, 16, 2, 4, 2, 24, 27], true), 6));
+    check(variant(model([19, 16, 2, 4, 2, 24, 27], true), 6, Projection::Biased));
 }
 
 #[test]
 fn narrow_heads_that_do_not_divide_the_stream() {
-    check(variant(model([23, 25, 1, 6, 3, 20, 30], false), 2));
+    check(variant(model([23, 25, 1, 6, 3, 20, 30], false), 2, Projection::Biased));
+}
+
+/// ARITH-77
+#[test]
+fn norms_of_queries_and_keys() {
+    check(variant(model([19, 16, 2, 4, 2, 24, 27], true), 6, Projection::Normed));
+}
+
+#[test]
+fn norms_of_wide_heads_that_share_no_keys() {
+    check(variant(model([23, 25, 1, 3, 3, 20, 30], false), 18, Projection::Normed));
 }
 
 #[test]

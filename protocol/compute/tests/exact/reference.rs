@@ -61,6 +61,13 @@ impl Reference<'_> {
                 }
                 rows
             });
+            let [q, k] = [("q", q), ("k", k)].map(|(of, rows)| {
+                if self.model.has_head_norms() {
+                    self.normed_heads(&rows, &weight(&format!("self_attn.{of}_norm"))[0])
+                } else {
+                    rows
+                }
+            });
             let mixed = self.attention(&q, &k, &v);
             add(&mut x, &linear(&mixed, &weight("self_attn.o_proj")));
             let normed = self.norm(&x, &weight("post_attention_layernorm")[0]);
@@ -92,6 +99,11 @@ impl Reference<'_> {
             row.iter().zip(gain).map(|(v, g)| v / (mean + epsilon).sqrt() * g).collect()
         };
         x.iter().map(scaled).collect()
+    }
+
+    fn normed_heads(&self, rows: &Rows, gain: &[f64]) -> Rows {
+        let heads = |row: &Vec<f64>| self.norm(&row.chunks(gain.len()).map(<[f64]>::to_vec).collect(), gain);
+        rows.iter().map(|row| heads(row).concat()).collect()
     }
 
     fn decoder(&self) -> &Decoder {

@@ -4,8 +4,8 @@ use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{
-    Albert, Data, Decoder, Family, Manifest, Mixture, Model, Optimiser, Scaling, Tokeniser, TokeniserFile,
-    Training, Variant,
+    Albert, Data, Decoder, Family, Manifest, Mixture, Model, Optimiser, Projection, Scaling, Tokeniser,
+    TokeniserFile, Training, Variant,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -59,12 +59,12 @@ pub fn mixture(model: Model, [columns, active, shared_hidden]: [u16; 3], balance
     Model { family: Family::Mixture(mixture), ..model }
 }
 
-/// The same with heads of this width, with biases and scaled positions.
-pub fn variant(model: Model, head_width: u32) -> Model {
+/// The same with heads of this width, with biases or norms, and scaled positions.
+pub fn variant(model: Model, head_width: u32, projection: Projection) -> Model {
     let Family::Decoder(decoder) = model.family else { panic!("a decoder") };
     let [factor, low, high] = [8.0, 1.0, 4.0].map(real);
     let scaling = Some(Scaling { factor, low, high, original: 20 });
-    Model { family: Family::Variant(Variant { decoder, head_width, biased: true, scaling }), ..model }
+    Model { family: Family::Variant(Variant { decoder, head_width, projection, scaling }), ..model }
 }
 
 /// Small models of every kind.
@@ -76,8 +76,10 @@ pub fn models() -> Vec<Model> {
         albert([1100, 18, 2, 3, 40, 30], 7),
         mixture(model([70, 32, 3, 4, 2, 56, 49], true), [8, 2, 20], 0.05),
         mixture(model([33, 24, 2, 4, 4, 17, 25], false), [40, 1, 33], 0.0),
-        variant(model([70, 32, 3, 4, 2, 56, 49], true), 12),
-        variant(model([33, 23, 2, 6, 3, 17, 25], false), 2),
+        variant(model([70, 32, 3, 4, 2, 56, 49], true), 12, Projection::Biased),
+        variant(model([33, 23, 2, 6, 3, 17, 25], false), 2, Projection::Biased),
+        variant(model([70, 32, 3, 4, 2, 56, 49], true), 20, Projection::Normed),
+        variant(model([33, 23, 2, 6, 3, 17, 25], false), 2, Projection::Normed),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! What is trained: a transformer of one of four families.
 
 use crate::codec::Real;
-use crate::wire;
+use crate::{choice, wire};
 
 wire! {
     /// A transformer: what all families share, and which it is.
@@ -55,16 +55,28 @@ wire! {
 
 wire! {
     /// A decoder whose attention differs from the plain one's in one thing at least, as those of Llama 3.1 and later, of Mistral
-    /// Nemo and of Qwen2.
+    /// Nemo, of Qwen2 and of Qwen3.
     pub struct Variant {
         /// What it has like the plain one.
         pub decoder: Decoder,
         /// Width of a head: all heads together need not be as wide as the stream.
         pub head_width: u32,
-        /// Whether queries, keys and values have biases.
-        pub biased: bool,
+        /// What queries, keys and values have beside their matrices.
+        pub projection: Projection,
         /// How the frequencies of positions are scaled.
         pub scaling: Option<Scaling>,
+    }
+}
+
+choice! {
+    /// What queries, keys and values have beside their matrices. No published model has both biases and norms.
+    pub enum Projection {
+        /// Nothing.
+        Plain,
+        /// Biases of all three, as in Qwen2 (ARITH-76).
+        Biased,
+        /// A norm of each head of queries and keys, as in Qwen3 (ARITH-77).
+        Normed,
     }
 }
 
@@ -149,7 +161,12 @@ impl Model {
 
     /// Whether queries, keys and values have biases; those of an ALBERT are its own.
     pub fn has_biases(&self) -> bool {
-        self.variant().is_some_and(|variant| variant.biased)
+        self.variant().is_some_and(|variant| variant.projection == Projection::Biased)
+    }
+
+    /// Whether each head of queries and keys has a norm.
+    pub fn has_head_norms(&self) -> bool {
+        self.variant().is_some_and(|variant| variant.projection == Projection::Normed)
     }
 
     /// Rows of a run of this model, once its state has all of them; 1 where there are no experts.
@@ -221,8 +238,12 @@ impl Model {
             .map(|heads| u64::from(self.head_width()).saturating_mul(heads.into()));
         let joint = query.saturating_add(key_value.saturating_mul(2));
         let matrices = width.saturating_mul(joint.saturating_add(query));
-        let biases = if self.has_biases() { joint } else { 0 };
-        let layer = matrices.saturating_add(2 * width).saturating_add(biases);
+        let vectors = match self.variant().map(|variant| variant.projection) {
+            Some(Projection::Biased) => joint,
+            Some(Projection::Normed) => 2 * u64::from(self.head_width()),
+            Some(Projection::Plain) | None => 0,
+        };
+        let layer = matrices.saturating_add(2 * width).saturating_add(vectors);
         let embeddings = if decoder.tied { 1 } else { 2 };
         let layers = u64::from(self.layers).saturating_mul(layer);
         (vocabulary * width * embeddings + width).saturating_add(layers)

@@ -6,8 +6,8 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeSet;
 
 use super::{
-    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Rollback,
-    Router, Scaling, Start, Tokeniser, Tolerance, VERSION, Variant,
+    Admission, Albert, Data, Decoder, Family, Local, Manifest, Method, Mixture, Mode, Model, Projection,
+    Rollback, Router, Scaling, Start, Tokeniser, Tolerance, VERSION, Variant,
 };
 use crate::codec::Real;
 use crate::error::Misuse;
@@ -341,7 +341,7 @@ impl Variant {
     /// MANIFEST-18: `head_width` is even, 2 to 2^16, and `heads` of it 2^20 at most; `factor` is above 1, `low` above 0 and below
     /// `high`, `original` 1 at least. One thing at least is other than in a plain decoder.
     fn check(&self, model: &Model) -> Result<(), Misuse> {
-        let Self { decoder, head_width, biased, scaling } = self;
+        let Self { decoder, head_width, projection, scaling } = self;
         decoder.check_heads(model)?;
         within("model.head_width", *head_width, 2..=1 << 16)?;
         let rule = "must be even: positions turn pairs";
@@ -361,7 +361,8 @@ impl Variant {
         let own = u64::from(*head_width) * u64::from(model.heads) != u64::from(model.width);
         let rule =
             "must not be what width and heads give, where nothing else is other than in a plain decoder";
-        require(own || *biased || scaling.is_some(), "model.head_width", rule, head_width)
+        let other = own || *projection != Projection::Plain || scaling.is_some();
+        require(other, "model.head_width", rule, head_width)
     }
 }
 

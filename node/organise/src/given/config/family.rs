@@ -39,6 +39,9 @@ const SIZES: &[(&str, &str)] = &[
 /// Tokens that a sliding window has where a config leaves them to `transformers`.
 const SLIDING: u32 = 4096;
 
+/// Width of the heads that a Qwen3's config leaves to `transformers`.
+const QWEN3_HEAD: u32 = 128;
+
 /// Reads the entries of a config. Where one is missing, `transformers`' own default holds.
 pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
     let mut found = Found { fixed: Table::new(), experts: None, context: context(config)? };
@@ -53,6 +56,10 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
             qwen2(config, fixed)?;
             found.slide(if config.flag("use_sliding_window", false)? { sliding(config)? } else { None });
         }
+        Some("qwen3") => {
+            qwen3(config, fixed)?;
+            found.slide(if config.flag("use_sliding_window", false)? { sliding(config)? } else { None });
+        }
         Some("qwen2_moe") => {
             mixture(config, fixed)?;
             found.experts = Some(row(config)?);
@@ -63,7 +70,8 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
             found.context = found.context.map(|context| Context { whole: true, ..context });
         }
         other => {
-            let trained = "a run trains \"llama\", \"mistral\", \"qwen2\", \"qwen2_moe\" or \"albert\"";
+            let trained =
+                "a run trains \"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"qwen2_moe\" or \"albert\"";
             return Err(config.wrong("model_type", &format!("is {}, {trained}", other.unwrap_or("none"))));
         }
     }
@@ -110,11 +118,28 @@ fn mistral(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
 
 /// A Llama with biases of queries, keys and values.
 fn qwen2(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
-    let sliding = config.flag("use_sliding_window", false)?;
-    attention(config, &["full_attention", "sliding_attention"][..if sliding { 2 } else { 1 }])?;
+    slides(config)?;
     dense(config, Some(32), fixed)?;
     fixed.insert("attention_bias".into(), true.into());
     Ok(())
+}
+
+/// A Llama with norms of the heads of queries and keys.
+fn qwen3(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
+    config.must("attention_bias", false.into())?;
+    slides(config)?;
+    dense(config, Some(32), fixed)?;
+    fixed.insert("head_norms".into(), true.into());
+    if !config.says("head_dim") {
+        fixed.insert("head_width".into(), QWEN3_HEAD.into());
+    }
+    Ok(())
+}
+
+/// Layers may slide where the config says that any does.
+fn slides(config: &Entries<'_>) -> Outcome<()> {
+    let sliding = config.flag("use_sliding_window", false)?;
+    attention(config, &["full_attention", "sliding_attention"][..if sliding { 2 } else { 1 }])
 }
 
 /// A decoder whose feed-forward every token passes; `shared` key and value heads where the config has no such entry, and as
@@ -179,6 +204,7 @@ fn decoder(config: &Entries<'_>, shared: u32, fixed: &mut Table) -> Outcome<()> 
     let head = config.optional("head_dim")?.filter(|head| head.checked_mul(heads) != Some(width));
     fixed.insert("head_width".into(), head.unwrap_or(0).into());
     fixed.insert("attention_bias".into(), false.into());
+    fixed.insert("head_norms".into(), false.into());
     rotary(config, fixed)?;
     let key_value_heads = config.optional("num_key_value_heads")?.unwrap_or(shared);
     fixed.insert("key_value_heads".into(), key_value_heads.into());

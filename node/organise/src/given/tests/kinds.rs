@@ -175,6 +175,20 @@ fn a_qwen2_has_biases() {
 }
 
 #[test]
+fn a_qwen3_has_norms_of_queries_and_keys() {
+    let qwen3 = r#""model_type": "qwen3", "num_key_value_heads": 1, "max_position_embeddings": 300"#;
+    let model = |entries: &str| settings(&format!("{qwen3}{entries}"), None, "").unwrap().model;
+    let plain = model(r#", "head_dim": 16"#);
+    assert!(plain.head_norms && !plain.attention_bias && plain.head_width == 16);
+    // What is missing is as `transformers` has it; what width and heads give is the plain one.
+    assert_eq!((model("").head_width, model(r#", "head_dim": 4"#).head_width), (128, 0));
+    assert_eq!(model(r#", "use_sliding_window": true, "sliding_window": 40"#).sequence, 40);
+    refused(&format!(r#"{qwen3}, "attention_bias": true"#), None, "", "attention_bias is true");
+    let both = "[model]\nattention_bias = true\n";
+    refused(qwen3, None, both, "model.attention_bias is true, but ");
+}
+
+#[test]
 fn heads_may_have_a_width_of_their_own() {
     let width = |kind: &str, head: &str| {
         settings(&format!(r#""model_type": "{kind}", "head_dim": {head}"#), None, "")

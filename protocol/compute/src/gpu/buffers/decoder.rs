@@ -10,6 +10,8 @@ use crate::plan::NetworkPlan;
 #[derive(Clone, Copy)]
 pub(crate) struct Activations {
     pub scales: Place,
+    /// Of a variant whose heads are normed: the heads of queries and then those of keys, a row each head; their scales.
+    pub heads: [Place; 2],
     pub attended: Attended,
     pub middle: Place,
     pub feed_scales: Place,
@@ -66,7 +68,7 @@ pub(crate) struct ExpertBuffers {
 /// Values of each kind that a window takes.
 struct Sizes {
     /// Of one layer, kept.
-    layer: [usize; 11],
+    layer: [usize; 13],
     /// Of what is there once.
     once: [usize; 13],
     experts: [usize; 7],
@@ -85,8 +87,12 @@ impl Sizes {
             .first()
             .map_or((0, 0, 0, 0), |row| (row.active, row.experts.len(), Row::hidden(row), 1));
         let (rows, chosen) = (|width: usize| tokens * width, |width: usize| active * tokens * width);
+        let is_normed = ranges.layers.first().is_some_and(|layer| layer.head_norms.is_some());
+        let normed = if is_normed { mixed + plan.heads.key_width() } else { 0 };
         let layer = [
             rows(1),
+            rows(normed),
+            rows(normed / plan.heads.width),
             rows(joint),
             scores,
             rows(mixed),
@@ -197,6 +203,8 @@ impl Activations {
     fn take(taking: &mut Taking<'_>, times: usize, sizes: &Sizes) -> Outcome<Self> {
         let [
             scales,
+            heads,
+            head_scales,
             joint,
             probabilities,
             mixed,
@@ -211,6 +219,7 @@ impl Activations {
         let attended = Attended { joint, probabilities, mixed };
         Ok(Self {
             scales,
+            heads: [heads, head_scales],
             attended,
             middle,
             feed_scales,

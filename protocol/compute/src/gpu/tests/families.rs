@@ -3,7 +3,7 @@
 use muster_core::codec::Real;
 use muster_core::grid::fixed_loss;
 use muster_core::ids::{Digest, Leaf};
-use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Scaling, Variant};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Projection, Scaling, Variant};
 
 use super::{Other, with_device};
 use crate::gpu::driver::Driver;
@@ -51,15 +51,16 @@ fn mixture() -> Family {
     })
 }
 
-/// Heads that are wider together than the stream, with biases and scaled positions.
-fn variant() -> Family {
+/// Heads that are wider together than the stream, with scaled positions.
+fn variant(projection: Projection) -> Family {
     let scaling = Scaling { factor: real(8.0), low: real(1.0), high: real(4.0), original: 16 };
-    Family::Variant(Variant { decoder: decoder(), head_width: 6, biased: true, scaling: Some(scaling) })
+    Family::Variant(Variant { decoder: decoder(), head_width: 6, projection, scaling: Some(scaling) })
 }
 
-fn families() -> [Family; 4] {
+fn families() -> [Family; 5] {
     let albert = Albert { embedding: 13, masked_ppm: 200_000, mask_token: 3 };
-    [Family::Decoder(decoder()), mixture(), Family::Albert(albert), variant()]
+    let [biased, normed] = [Projection::Biased, Projection::Normed].map(variant);
+    [Family::Decoder(decoder()), mixture(), Family::Albert(albert), biased, normed]
 }
 
 fn windows(model: &Model, count: u32) -> Vec<Vec<u32>> {
