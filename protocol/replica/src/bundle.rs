@@ -137,6 +137,10 @@ impl StateCopy {
     /// The shards, if they are those that the roots are of; and the root of the whole state.
     fn checked(self, layout: &Layout) -> Option<(Digest, State)> {
         let Self { roots, shards, exponents, vectors } = self;
+        // Each once, as a state holds them: so there are no more than roots.
+        if !shards.is_sorted_by(|one, next| one < next) {
+            return None;
+        }
         let shard = |id: &ShardId| Some(roots.shard(*id)?.shard(*id, layout.shard(*id)?.size()));
         let shards: Vec<_> = shards.iter().map(shard).collect::<Option<_>>()?;
         let (tensors, values) = shards.iter().fold((0usize, 0usize), |(tensors, values), shard| {
