@@ -12,11 +12,12 @@ use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Name, parse_name};
 use muster_net::capacity::Capacity;
+use muster_net::rate::Rates;
 use muster_net::swarm::Settings;
 use muster_replica::backend::BackendChoice;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::manual::{CompletionsArguments, ManArguments};
-use muster_replica::{Bounds, parse_gibibytes, process};
+use muster_replica::{Bounds, parse_gibibytes, parse_rates, process};
 use muster_roles::verifier::audits::{Conduct, Honest};
 use muster_view::words::{audits, counted};
 use tracing_subscriber::EnvFilter;
@@ -173,11 +174,15 @@ struct BoundArgs {
     /// Most memory to use, in GiB, like 8 or 0.5. A run that takes more is refused before its text is fetched.
     #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
     max_memory: Option<u64>,
+    /// Most of the line to use, in Mbit/s, like 10 or 4/40 (up/down), at least 1: over all channels together. Gossip, a few kB/s, comes
+    /// on top.
+    #[arg(long, value_name = "UP[/DOWN]", value_parser = parse_rates)]
+    max_rate: Option<Rates>,
 }
 
 impl BoundArgs {
     fn bounds(self) -> Bounds {
-        Bounds { disk: self.max_disk, memory: self.max_memory }
+        Bounds { disk: self.max_disk, memory: self.max_memory, rates: self.max_rate.unwrap_or_default() }
     }
 }
 

@@ -326,7 +326,7 @@ mod tests {
         (manifest.model.width, manifest.model.layers, manifest.model.hidden) = (1 << 13, 8, 1 << 15);
         let why = refusal(&manifest, Bounds::default()).await;
         assert!(why.contains("GiB of memory") && why.contains("model.*"), "{why}");
-        let bounds = Bounds { disk: None, memory: Some(1 << 20) };
+        let bounds = Bounds { memory: Some(1 << 20), ..Bounds::default() };
         let why = refusal(&large(), bounds).await;
         assert!(why.contains("GiB of memory here (") && why.contains("--max-memory allows 0.001;"), "{why}");
     }
@@ -341,7 +341,7 @@ mod tests {
             why.contains("GiB by retention.states") && why.contains("are free there; make room"),
             "{why}"
         );
-        let why = refusal(&manifest, Bounds { disk: Some(1 << 30), memory: None }).await;
+        let why = refusal(&manifest, Bounds { disk: Some(1 << 30), ..Bounds::default() }).await;
         assert!(why.contains("GiB by retention.states") && why.contains("--max-disk allows 1;"), "{why}");
     }
 }

@@ -119,7 +119,7 @@ impl VerifierSession {
     ) -> Result<Self, Failure> {
         let home = Home::open(directory)?;
         let identity = Arc::new(home.identity()?);
-        let endpoint = Endpoint::new(target.run, identity.clone());
+        let endpoint = Endpoint::new(target.run, identity.clone()).with_rates(bounds.rates);
         let peers = Peers::new(endpoint.clone());
         // CHAN-13: nobody dials a verifier, so that it can close only what it has dialled itself.
         let relief = peers.clone();

@@ -169,7 +169,7 @@ impl Session {
         // First: the directory belongs to this run from now on, even if what follows fails.
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let (identity, journal) = (Arc::new(home.identity()?), Arc::new(Journal::open(&home)?));
-        let endpoint = Endpoint::new(options.ticket.run, identity.clone());
+        let endpoint = Endpoint::new(options.ticket.run, identity.clone()).with_rates(options.bounds.rates);
         let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
         let (steward, manifest) =
             reach(&options, &identity, &peers, steward_of(&options.ticket), &journal).await?;

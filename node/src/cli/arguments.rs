@@ -7,6 +7,7 @@ use muster_compute::Precision;
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
 use muster_host::CONNECTIONS;
+use muster_net::rate::Rates;
 use muster_organise::ask::GRACE;
 use muster_organise::config::preset::Preset;
 use muster_organise::invite::parse_span;
@@ -14,7 +15,7 @@ use muster_organise::pack::{COLUMN, Format, ROUTE_TOKENS};
 use muster_organise::plan::lines::{Lines, lines, time};
 use muster_organise::tokenise::LEARNT_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
-use muster_replica::{Bounds, parse_gibibytes};
+use muster_replica::{Bounds, parse_gibibytes, parse_rates};
 
 use super::options::{
     ComputeArguments, GossipArguments, HomeArguments, LeafArguments, OrganiserArguments, ShowArguments,
@@ -595,10 +596,14 @@ pub(super) struct BoundArguments {
     /// Most memory to use, in GiB, like 8 or 0.5. A run that takes more is refused before anything of it is fetched.
     #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
     max_memory: Option<u64>,
+    /// Most of the line to use, in Mbit/s, like 10 or 4/40 (up/down), at least 1: over all channels together. Gossip, a few kB/s, comes
+    /// on top.
+    #[arg(long, value_name = "UP[/DOWN]", value_parser = parse_rates)]
+    max_rate: Option<Rates>,
 }
 
 impl BoundArguments {
     pub(super) fn bounds(&self) -> Bounds {
-        Bounds { disk: self.max_disk, memory: self.max_memory }
+        Bounds { disk: self.max_disk, memory: self.max_memory, rates: self.max_rate.unwrap_or_default() }
     }
 }

@@ -21,6 +21,7 @@ use crate::clock::Skew;
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
 use crate::frame_reader::{FrameReader, SMALL_BYTES};
+use crate::rate::Valve;
 use crate::shares::{Allowance, Held, Place, Role};
 
 /// Capacity that an idle connection keeps for sealing.
@@ -122,9 +123,10 @@ impl Connection {
                 address: address.clone(),
                 timeouts,
                 traffic: endpoint.traffic.clone(),
+                valve: endpoint.valves.up.clone(),
             },
             receiver: ReceiveHalf {
-                frames: FrameReader::new(read),
+                frames: FrameReader::new(read, endpoint.valves.down.clone()),
                 opener: channel.opener,
                 address,
                 timeouts,
@@ -217,6 +219,7 @@ pub struct SendHalf {
     address: String,
     timeouts: Timeouts,
     traffic: Arc<Traffic>,
+    valve: Valve,
 }
 
 impl SendHalf {
@@ -255,7 +258,8 @@ impl SendHalf {
         let mut sealing = self.sealer.seal(message)?;
         let sent = async {
             while sealing.next_piece(&mut self.piece) {
-                for some in self.piece.chunks(at_a_time) {
+                for some in self.piece.chunks(self.valve.at_a_time(at_a_time)) {
+                    self.valve.pass(some.len()).await;
                     self.stream.write_all(some).await?;
                     told();
                 }

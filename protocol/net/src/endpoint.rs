@@ -14,6 +14,8 @@ use muster_core::lock::lock;
 use muster_core::sign::Identity;
 use zeroize::Zeroizing;
 
+use crate::rate::{Rates, Valves};
+
 /// How long the certificate of a channel key is valid: generous towards clocks that are wrong.
 pub(crate) const CERTIFICATE_SECONDS: u64 = 24 * 3600;
 /// How long a channel key is used: a signature for each connection would be work that strangers can ask for.
@@ -48,6 +50,7 @@ pub struct Endpoint {
     identity: Arc<Identity>,
     pub(crate) timeouts: Timeouts,
     pub(crate) traffic: Arc<Traffic>,
+    pub(crate) valves: Valves,
     /// Our own address on the newest channel that we dialled, by the member at its other end: only members that we expected
     /// have one, so that there are no more than a run has.
     own: Arc<Mutex<BTreeMap<MemberId, IpAddr>>>,
@@ -81,14 +84,20 @@ pub(crate) struct Traffic {
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
-        let (traffic, own, key) = Default::default();
-        Self { run, identity, timeouts: Timeouts::default(), traffic, own, key }
+        let (traffic, valves, own, key) = Default::default();
+        Self { run, identity, timeouts: Timeouts::default(), traffic, valves, own, key }
     }
 
     /// The same endpoint with other timeouts.
     #[must_use]
     pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
         Self { timeouts, ..self }
+    }
+
+    /// The same endpoint, which sends and receives no more than this over all its channels; what was opened before is as it was.
+    #[must_use]
+    pub fn with_rates(self, rates: Rates) -> Self {
+        Self { valves: Valves::new(rates), ..self }
     }
 
     /// The address of this machine from which a member was last reached: what that member, and whoever is on its network,

@@ -7,6 +7,8 @@ use muster_core::channel::frames::HEADER_BYTES;
 use muster_core::limits;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::rate::Valve;
+
 /// A full frame on the stream.
 const FULL_BYTES: usize = HEADER_BYTES + limits::FRAME_BYTES;
 /// What an idle connection keeps for reading.
@@ -19,6 +21,7 @@ const LONG_BYTES: usize = 4 * FULL_BYTES;
 /// What has arrived on a stream, up to [`LONG_BYTES`]. A call that is cancelled loses nothing.
 pub(crate) struct FrameReader<R> {
     stream: R,
+    valve: Valve,
     buffer: Vec<u8>,
     unread: Range<usize>,
     /// Whether a long message is under way.
@@ -28,8 +31,9 @@ pub(crate) struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    pub(crate) fn new(stream: R) -> Self {
-        Self { stream, buffer: Vec::new(), unread: 0..0, long: false, small: false }
+    /// Takes what the valve lets pass.
+    pub(crate) fn new(stream: R, valve: Valve) -> Self {
+        Self { stream, valve, buffer: Vec::new(), unread: 0..0, long: false, small: false }
     }
 
     /// Uses little memory from now on, and reads less at a time.
@@ -91,7 +95,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     async fn wait(&mut self, length: usize) -> io::Result<&[u8]> {
         while self.unread.len() < length {
             self.make_room(length);
-            let read = self.stream.read(&mut self.buffer[self.unread.end..]).await?;
+            self.valve.ready().await;
+            let room = &mut self.buffer[self.unread.end..];
+            let most = self.valve.at_a_time(room.len());
+            let read = self.stream.read(&mut room[..most]).await?;
+            self.valve.passed(read);
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

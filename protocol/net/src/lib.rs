@@ -3,7 +3,7 @@
 //! Low to high: the [`capacity`] is what the system lets this process have open, and [`shares`] divide it among members,
 //! strangers and sources; an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`]
 //! bounds who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them,
-//! a [`swarm`] finds members and spreads hints. A [`purse`] bounds what somebody uses over time, and [`reach`] says from where
+//! a [`swarm`] finds members and spreads hints. A [`purse`] bounds what somebody uses over time, a [`rate`] what this process sends and takes, and [`reach`] says from where
 //! an address can be dialled; an [`address`] of this machine is found here, and its [`clock`] judged. Everything that a peer can
 //! make grow or wait has a bound: its share, message lengths, queues, and the [`endpoint::Timeouts`].
 
@@ -18,6 +18,7 @@ mod frame_reader;
 pub mod listener;
 pub mod pool;
 pub mod purse;
+pub mod rate;
 pub mod reach;
 pub mod seats;
 pub mod serve;

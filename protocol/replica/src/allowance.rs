@@ -3,19 +3,22 @@
 use std::path::PathBuf;
 
 use muster_core::error::Misuse;
+use muster_net::rate::Rates;
 use muster_store::journal::Journal;
 use muster_store::room;
 
 use crate::disk::Need;
 use crate::memory::{gibibytes, shown};
 
-/// The most that the owner of a machine allows, in bytes; `None` for as much as there is.
+/// The most that the owner of a machine allows, in bytes and bytes a second; `None` for as much as there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Of the disk.
     pub disk: Option<u64>,
     /// Of the memory.
     pub memory: Option<u64>,
+    /// Of the line.
+    pub rates: Rates,
 }
 
 /// A folder, and the most that its owner allows it to take.
@@ -107,4 +110,35 @@ pub fn parse_gibibytes(text: &str) -> Result<u64, String> {
     let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0);
     // A size beyond all disks stands for the largest.
     size.map(|size| (size * f64::from(1 << 30)) as u64).ok_or_else(|| "expected a number above 0".into())
+}
+
+/// Reads rates in Mbit/s, like 10 or 4/40: sent, and received.
+///
+/// # Errors
+/// What is expected.
+pub fn parse_rates(text: &str) -> Result<Rates, String> {
+    let (up, down) = text.split_once('/').unwrap_or((text, text));
+    let rate = |text: &str| {
+        let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate <= 1e6)?;
+        Some((rate * 125_000.0) as u64).filter(|rate| *rate >= Rates::LEAST)
+    };
+    match (rate(up), rate(down)) {
+        (Some(up), Some(down)) => Ok(Rates { up: Some(up), down: Some(down) }),
+        _ => Err("expected UP[/DOWN] in Mbit/s, like 10 or 4/40, at least 1 each".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_people_say_them() {
+        let read = |text| parse_rates(text).map(|rates| (rates.up, rates.down));
+        assert_eq!(read("10"), Ok((Some(1_250_000), Some(1_250_000))));
+        assert_eq!(read("1.5/40"), Ok((Some(187_500), Some(5_000_000))));
+        for wrong in ["", "0", "0.9", "4/", "4/0", "-1", "nan", "inf", "1/2/3", "10M"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -36,7 +36,7 @@ mod stopping;
 mod stopwatch;
 mod witness;
 
-pub use allowance::{Allowance, Bounds, parse_gibibytes};
+pub use allowance::{Allowance, Bounds, parse_gibibytes, parse_rates};
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger, ledger_at};
 pub use contributions::{HeldBlocks, Unavailable, WantedContribution};
 pub use crew::{Crew, leaf_windows};

@@ -5,6 +5,7 @@ use muster_core::sign::Identity;
 
 use super::*;
 use crate::listener::Listener;
+use crate::rate::Rates;
 use crate::seats::ConnectionLimit;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -156,4 +157,28 @@ async fn both_ways_at_once() {
         tokio::join!(sending, receiving);
     };
     tokio::join!(pump(peer, 1), pump(side, 2));
+}
+
+/// Of two that are connected, only one is paced: what it sends takes its time, and what is sent to it.
+#[tokio::test]
+async fn a_paced_side_sends_and_takes_no_more_than_its_rate() {
+    let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
+    let address = listener.local_addr().to_string();
+    let rates = Rates { up: Some(2_000_000), down: Some(4_000_000) };
+    let (one, two) = (endpoint(1, PATIENT), endpoint(2, PATIENT).with_rates(rates));
+    let mut took = Vec::new();
+    for paced_sends in [true, false] {
+        let dialling = Connection::dial(&address, &one, Some(two.id()));
+        let answering = async { listener.accept().await.establish(&two).await };
+        let (peer, side) = tokio::join!(dialling, answering);
+        let (mut from, mut to) =
+            if paced_sends { (side.unwrap(), peer.unwrap()) } else { (peer.unwrap(), side.unwrap()) };
+        let (message, began) = (vec![7; 1_000_000], std::time::Instant::now());
+        let (sent, received) = tokio::join!(from.send(&message), to.receive());
+        sent.unwrap();
+        assert_eq!(received.unwrap(), message);
+        took.push(began.elapsed());
+    }
+    // A moment's bytes pass at once.
+    assert!(took[0] > Duration::from_millis(420) && took[1] > Duration::from_millis(180), "{took:?}");
 }
