@@ -1015,7 +1015,7 @@ def family_codec():
     for name, text in (("beside those that are hidden", "\u200a\u2010\u2027\u202f\u205f\u2070\ufefe\ufffc"), ("from right to left", "שלום")):
         data = text.encode()
         yield case(f"text: {name}", "CODEC-6", "what is seen is refused", "roundtrip", type="Return",
-                   bytes="00" * 8 + "01000000" + ref.le(len(data), 4).hex() + data.hex())
+                   bytes="00" * 8 + "01000000" + ref.le(len(data), 4).hex() + data.hex() + "00")
     head, tail = "00" * 24, "0000803f" + sample("Family")
     for name, bits in (("−0", "00000080"), ("NaN", "0000c07f"), ("signalling NaN", "010080ff"), ("infinity", "0000807f")):
         yield bad(f"real: {name}", "CODEC-7", "equal settings with two run ids, or a poisoned computation", "Model",

@@ -152,6 +152,7 @@ def schema():
     signed = "Signed"
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact", "F32", "Tf32", "Bf16"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
+    engagement = ("choice", "Trains", "Supports", "Rests")
     guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct",
              "FalseAccusation", "FalseAcquittal", "AggregationMismatch", "FalseAnswer")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
@@ -198,8 +199,9 @@ def schema():
         "Invitation": dict(role=role, uses=u32, expires=u64, key=member, founder=("bool",)),
         "Possession": dict(newcomer=member),
         "Presented": dict(invitation=signed, possession=signed),
-        "Enrol": dict(invitation=maybe("Presented"), addresses=addresses, coins=maybe("CoinTerms"), name=text(32)),
-        "Return": dict(height=u64, addresses=addresses),
+        "Enrol": dict(invitation=maybe("Presented"), addresses=addresses, coins=maybe("CoinTerms"), name=text(32),
+                      engagement=engagement),
+        "Return": dict(height=u64, addresses=addresses, engagement=engagement),
         "Leave": dict(height=u64),
         "Ready": dict(round=u32, row=u16, root=digest),
         "CloseTree": dict(member=member),

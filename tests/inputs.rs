@@ -146,6 +146,7 @@ impl Scene {
                 addresses: List::new(addresses).expect("one"),
                 coins: None,
                 name: Default::default(),
+                engagement: Default::default(),
             };
             let signed = identity(10 + number).sign(ledger.run(), &enrol);
             seal(&mut ledger, Body::Admit(signed));

@@ -295,6 +295,7 @@ impl Stranger {
             addresses: List::default(),
             coins: Some(coins),
             name: Default::default(),
+            engagement: Default::default(),
         };
         self.peers.ask(&self.steward, &Request::Enrol(self.identity.sign(self.ticket.run, &enrol))).await
     }

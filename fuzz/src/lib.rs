@@ -123,7 +123,16 @@ pub fn enrol(run: RunId, number: usize, role: Role, dialable: bool) -> Signed<En
     let coins: Option<CoinTerms> = (role == Role::Verifier).then(|| coins().terms());
     let invitation = organiser().sign(run, &invitation);
     let invitation = Some(secret.present(run, invitation, person(number).id()));
-    person(number).sign(run, &Enrol { invitation, addresses: List::new(addresses).expect("one"), coins, name: Default::default() })
+    person(number).sign(
+        run,
+        &Enrol {
+            invitation,
+            addresses: List::new(addresses).expect("one"),
+            coins,
+            name: Default::default(),
+            engagement: Default::default(),
+        },
+    )
 }
 
 /// The roots of an imagined shard after so many updates.

@@ -215,7 +215,11 @@ fn body(ledger: &Ledger, act: &Act) -> Option<Body> {
             jury: Jury::default(),
         }),
         Act::Return { who, back } => {
-            let said = Return { height: before(*back), addresses: Default::default() };
+            let said = Return {
+                height: before(*back),
+                addresses: Default::default(),
+                engagement: Default::default(),
+            };
             Body::Return(person(usize::from(*who)).sign(run, &said))
         }
         Act::Leave { who, back } => {

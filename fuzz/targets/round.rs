@@ -81,7 +81,14 @@ impl Member {
         let of = ledger.member(&identity.id());
         let addresses = of.map_or(Addresses::default(), |member| member.addresses.clone());
         let (secret, committed) = ([7; 32], Vec::new());
-        let machine = Node::new(node::NodeSetup { ledger, identity: key, addresses, secret, committed });
+        let machine = Node::new(node::NodeSetup {
+            ledger,
+            identity: key,
+            addresses,
+            engagement: Default::default(),
+            secret,
+            committed,
+        });
         Self { identity, machine, read: 0 }
     }
 }

@@ -56,7 +56,13 @@ impl Caller {
     /// Becomes a node that nobody can dial.
     pub async fn enrol(&self) {
         let invitation = self.ticket.present(self.identity.id());
-        let enrol = Enrol { invitation, addresses: List::default(), coins: None, name: Default::default() };
+        let enrol = Enrol {
+            invitation,
+            addresses: List::default(),
+            coins: None,
+            name: Default::default(),
+            engagement: Default::default(),
+        };
         let enrol = Request::Enrol(self.identity.sign(self.ticket.run, &enrol));
         assert_eq!(self.peers.ask(&self.steward, &enrol).await.expect("an answer"), Response::Done);
     }

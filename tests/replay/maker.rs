@@ -85,6 +85,7 @@ impl Maker {
                 addresses: List::new(vec![Text::new(format!("node:{number}")).expect("short")]).expect("one"),
                 coins: None,
                 name: Default::default(),
+                engagement: Default::default(),
             };
             maker.seal(Body::Admit(identity(number).sign(run, &enrol)));
         }

@@ -106,6 +106,7 @@ impl Liar {
             addresses,
             coins: None,
             name: Default::default(),
+            engagement: Default::default(),
         };
         liar.seal(Body::Admit(liar.accomplice.sign(ticket.run, &enrol)));
         liar

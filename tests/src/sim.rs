@@ -202,6 +202,7 @@ impl Sim {
             addresses: addresses(number as usize),
             coins: None,
             name: Default::default(),
+            engagement: Default::default(),
         }
     }
 

@@ -78,7 +78,8 @@ fn round_26_a_pause_grows_and_ends_when_somebody_comes_or_moves() {
     // One that has moved.
     let ledger = run.conductor.ledger();
     let addresses = List::new(vec![Text::new("sim:elsewhere").expect("short")]).expect("one");
-    let moved = person(11).sign(ledger.run(), &Return { height: ledger.height(), addresses });
+    let moved = person(11)
+        .sign(ledger.run(), &Return { height: ledger.height(), addresses, engagement: Default::default() });
     run.conductor.propose(Body::Return(moved));
     run.act();
     assert_eq!(run.round(), 0);

@@ -131,7 +131,10 @@ impl Chain {
         let address = Text::new(format!("sim:{who}")).expect("short");
         let coins = VERIFIERS.contains(&who).then(|| Self::coins(who).terms());
         let addresses = List::new(vec![address]).expect("one");
-        person(who).sign(self.run(), &Enrol { invitation, addresses, coins, name: Default::default() })
+        person(who).sign(
+            self.run(),
+            &Enrol { invitation, addresses, coins, name: Default::default(), engagement: Default::default() },
+        )
     }
 
     pub fn admit(&mut self, who: u8, invitation: Option<Invitation>, by: u8) -> Result<(), Reject> {
@@ -304,7 +307,7 @@ impl Chain {
     }
 
     pub fn move_to(&mut self, who: u8, addresses: Addresses) -> Result<(), Reject> {
-        let back = Return { height: self.ledger.height(), addresses };
+        let back = Return { height: self.ledger.height(), addresses, engagement: Default::default() };
         self.seal(Body::Return(person(who).sign(self.run(), &back)))
     }
 

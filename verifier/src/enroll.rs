@@ -108,6 +108,7 @@ async fn admission(session: &VerifierSession, ticket: &Ticket, name: &Name) -> R
             addresses: Addresses::default(),
             coins: Some(terms),
             name: name.clone(),
+            engagement: Default::default(),
         };
         let request = Request::Enrol(session.identity.sign(ticket.run, &enrol));
         match session.peers.ask(&session.target.steward, &request).await {

@@ -255,7 +255,8 @@ mod tests {
         (0..300).for_each(|height| board.seal(record(height)));
         let member = Identity::from_secret(&[3; 32]);
         for height in 0..300 {
-            let back = Return { height: Height(height), addresses: List::default() };
+            let back =
+                Return { height: Height(height), addresses: List::default(), engagement: Default::default() };
             board.post(Notice::Return(member.sign(RunId(Digest::default()), &back)));
         }
         // The number of another board asks for all notices anew, as often as it is sent.

@@ -142,8 +142,16 @@ impl Caller {
     fn enrolment(&self) -> Signed<Enrol> {
         let addresses = List::new(vec![]).unwrap();
         let invitation = self.ticket.present(self.id());
-        self.identity
-            .sign(self.ticket.run, &Enrol { invitation, addresses, coins: None, name: Default::default() })
+        self.identity.sign(
+            self.ticket.run,
+            &Enrol {
+                invitation,
+                addresses,
+                coins: None,
+                name: Default::default(),
+                engagement: Default::default(),
+            },
+        )
     }
 
     async fn enrol(&self) -> Result<Response, PeerError> {

@@ -20,7 +20,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
+use muster_core::messages::enrol::{Addresses, Engagement, Enrol, Role, Ticket};
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
@@ -132,7 +132,8 @@ fn begin(
         let written = journal.vote("commit", round)?;
         committed.extend(written.and_then(|bytes| decode(&bytes).ok()));
     }
-    Ok(Node::new(NodeSetup { ledger, identity, addresses, secret: *home.secret("salt")?, committed }))
+    let (secret, engagement) = (*home.secret("salt")?, Engagement::Trains);
+    Ok(Node::new(NodeSetup { ledger, identity, addresses, engagement, secret, committed }))
 }
 
 /// What this member answers calls with.
@@ -349,6 +350,7 @@ impl Session {
             addresses: self.addresses.clone(),
             coins: None,
             name: options.name.clone(),
+            engagement: Engagement::Trains,
         };
         let request = Request::Enrol(shared.identity.sign(options.ticket.run, &enrol));
         let mut left = TRIES;
@@ -422,7 +424,7 @@ impl Session {
         match ending {
             MembershipEnd::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
             MembershipEnd::Left => Ok(End::Left),
-            MembershipEnd::Interrupted => Ok(End::Interrupted),
+            MembershipEnd::Interrupted | MembershipEnd::Resting => Ok(End::Interrupted),
             MembershipEnd::Elsewhere(addresses) => {
                 let there: Vec<&str> = addresses.iter().map(|address| &**address).collect();
                 Err(JoinError::Elsewhere(there.join(", ")))

@@ -216,11 +216,8 @@ fn branch(ledger: &Ledger, member: &Member, text: &mut String) {
 fn standing(ledger: &Ledger, member: &Member) -> String {
     let mut said = vec![
         match member.standing {
-            Standing::Active => "active",
-            Standing::Away => "away",
             Standing::Silent(_) => "owes an answer",
-            Standing::Left => "left",
-            Standing::Banned => "banned",
+            _ => member.standing_word(),
         }
         .to_owned(),
     ];

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Row, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
-use muster_core::messages::enrol::Addresses;
+use muster_core::messages::enrol::{Addresses, Engagement};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Record};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Receipt};
@@ -48,6 +48,8 @@ pub struct NodeSetup {
     pub identity: Arc<Identity>,
     /// What it has others dial.
     pub addresses: Addresses,
+    /// What it wants to do.
+    pub engagement: Engagement,
     /// What the salts of its tables come from.
     pub secret: [u8; 32],
     /// What its disk has committed to in the newest rounds.
@@ -112,6 +114,8 @@ pub enum NodeInput {
     },
     /// This member wants to leave for good.
     Leave,
+    /// What it wants to do from the next round on.
+    Engage(Engagement),
     /// Somebody wants it to stop; it may join again.
     Interrupt,
     /// Time has passed.
@@ -207,6 +211,8 @@ pub enum MembershipEnd {
     Left,
     /// It was interrupted, and may join again.
     Interrupted,
+    /// It rests, and nobody waits for it or has anything to ask it; it may join again.
+    Resting,
     /// It was banned.
     Banned(Box<Ban>),
     /// Another machine runs with its key, and is there.
@@ -221,6 +227,7 @@ pub enum MembershipEnd {
 pub struct Node {
     identity: Arc<Identity>,
     contact: Contact,
+    engagement: Engagement,
     ledger: Arc<Ledger>,
     in_step: bool,
     /// Whether it has the row that was drawn for it.
@@ -258,10 +265,11 @@ pub struct Node {
 impl Node {
     /// A machine at time 0.
     pub fn new(setup: NodeSetup) -> Self {
-        let NodeSetup { ledger, identity, addresses, secret, committed } = setup;
+        let NodeSetup { ledger, identity, addresses, engagement, secret, committed } = setup;
         let me = identity.id();
         Self {
             contact: Contact::new(addresses),
+            engagement,
             in_step: false,
             complete: false,
             duties: Duties::new(me),
@@ -332,6 +340,7 @@ impl Node {
                 self.break_off(broken);
             }
             NodeInput::Leave => self.leave(),
+            NodeInput::Engage(engagement) => self.engage(engagement),
             NodeInput::Interrupt => self.interrupted(),
             NodeInput::Tick => {}
         }
@@ -394,6 +403,9 @@ impl Node {
         if std::mem::take(&mut self.followed) | self.says_again() {
             self.come_back();
             self.be_ready();
+        }
+        if self.is_at_rest() {
+            return self.end(MembershipEnd::Resting);
         }
         // On another state than the round's nothing can be computed.
         if self.ledger.stage() != Stage::Computing || self.in_step {

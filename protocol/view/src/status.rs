@@ -132,7 +132,7 @@ pub struct Peer {
     pub name: String,
     /// `steward`, `node` or `verifier`.
     pub role: String,
-    /// `active`, `away` or `silent`.
+    /// `active`, `supporting`, `resting`, `away` or `silent`.
     pub standing: String,
     /// Where others dial it.
     pub addresses: Vec<String>,
@@ -338,16 +338,11 @@ fn phase(stage: Stage) -> &'static str {
 }
 
 fn peer(member: &Member, way: Way) -> Peer {
-    let standing = match member.standing {
-        Standing::Away => "away",
-        Standing::Silent(_) => "silent",
-        _ => "active",
-    };
     Peer {
         member: full(&member.id),
         name: member.name.to_string(),
         role: member.role.word().to_owned(),
-        standing: standing.to_owned(),
+        standing: member.standing_word().to_owned(),
         addresses: member.addresses.iter().map(|address| address.escape_debug().to_string()).collect(),
         way,
     }

@@ -109,7 +109,8 @@ pub(super) fn machine(
     committed: Vec<Signed<Commit>>,
 ) -> Machine {
     let (secret, addresses) = (plan.secret(4, number), addresses(number));
-    Machine::new(NodeSetup { ledger: ledger.clone(), identity, addresses, secret, committed })
+    let engagement = Default::default();
+    Machine::new(NodeSetup { ledger: ledger.clone(), identity, addresses, engagement, secret, committed })
 }
 
 impl Sim {

@@ -80,7 +80,11 @@ fn one_that_was_idle_owes_nothing_twice() {
     assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
     world.seal(idles[0].clone());
     assert!(world.docket.idles(2000, &world.ledger).is_empty());
-    let back = Return { height: world.ledger.height(), addresses: Default::default() };
+    let back = Return {
+        height: world.ledger.height(),
+        addresses: Default::default(),
+        engagement: Default::default(),
+    };
     world.seal(Body::Return(id(21).sign(world.run, &back)));
     let mut exact = Exact::new(1, None).unwrap();
     // No time passes: nobody is idle but for what is forgotten.
@@ -291,7 +295,8 @@ fn who_has_much_to_compute_has_time_for_all_of_it() {
 fn who_returns_without_an_answer_has_no_second_turn() {
     let (mut world, audits) = gone_back();
     assert_eq!(silenced(&mut world, 1000), [(member(11), Round(0))]);
-    let back = Return { height: world.ledger.height(), addresses: List::default() };
+    let back =
+        Return { height: world.ledger.height(), addresses: List::default(), engagement: Default::default() };
     world.seal(Body::Return(id(11).sign(world.run, &back)));
     assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Active);
     assert!(world.docket.idles(1000, &world.ledger).is_empty());

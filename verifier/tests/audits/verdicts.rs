@@ -398,6 +398,7 @@ fn another_freeze_or_admission(world: &mut World, good: &Transcript) {
             addresses: Default::default(),
             coins,
             name: Default::default(),
+            engagement: Default::default(),
         },
     );
     let admit = world.ledger.record(Body::Admit(enrol));

@@ -140,6 +140,7 @@ impl World {
                 addresses: Default::default(),
                 coins,
                 name: Default::default(),
+                engagement: Default::default(),
             };
             self.seal(Body::Admit(id(secret).sign(self.run, &enrol)));
         }

@@ -58,6 +58,7 @@ impl<'a> Newcomer<'a> {
             addresses: List::new(addresses.into_iter().collect()).expect("one address"),
             coins: self.coins.clone(),
             name: Default::default(),
+            engagement: Default::default(),
         };
         self.identity.sign(run, &enrol)
     }

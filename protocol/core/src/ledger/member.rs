@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::coins::CoinTerms;
 use crate::ids::{Digest, Height, MemberId, Round, Row};
-use crate::messages::enrol::{Addresses, Name, Role};
+use crate::messages::enrol::{Addresses, Engagement, Name, Role};
 use crate::messages::record::Record;
 use crate::sign::Signed;
 
@@ -23,6 +23,8 @@ pub struct Member {
     pub coins: Option<CoinTerms>,
     /// Whether it takes part.
     pub standing: Standing,
+    /// What it wants to do, if it is a node.
+    pub engagement: Engagement,
     /// Height of the record that last changed it.
     pub since: Height,
     /// Rounds that it let wait in vain, without those that are forgotten (LEDGER-20).
@@ -137,6 +139,22 @@ impl Member {
     /// Whether it is a node that has not gone for good.
     pub fn is_node_still(&self) -> bool {
         self.role == Role::Node && !matches!(self.standing, Standing::Left | Standing::Banned)
+    }
+
+    /// Whether it is a node that has not gone for good and computes leaves while it takes part (LEDGER-24).
+    pub fn trains(&self) -> bool {
+        self.is_node_still() && self.engagement == Engagement::Trains
+    }
+
+    /// Whether it takes part, in a word for people.
+    pub fn standing_word(&self) -> &'static str {
+        match self.standing {
+            Standing::Active => self.engagement.word().unwrap_or("active"),
+            Standing::Away => "away",
+            Standing::Silent(_) => "silent",
+            Standing::Left => "left",
+            Standing::Banned => "banned",
+        }
     }
 
     /// The row of the member in a round on a state with so many rows, where `dealt` says who is dealt which with that round;

@@ -67,7 +67,7 @@ impl Ledger {
     fn seats_without(&self, failed: &BTreeSet<MemberId>, rows: u16) -> Vec<Seat> {
         let dealt = self.dealt(rows);
         let row = |member: &Member| member.row_in(rows, &dealt);
-        self.roster.seats(self.next_round(), failed, row)
+        self.roster.seats(self.next_round(), failed, row, rows)
     }
 
     // LEDGER-11: by a request that is due, of a member that is active or away.

@@ -147,7 +147,7 @@ impl Rows {
         let holder = |member: &Member| {
             let Holding { row, ready, since } = member.holding?;
             let counts = lately(since) || seated.contains(&(member.id, row));
-            let seatable = ready && member.standing == Standing::Active;
+            let seatable = ready && member.standing == Standing::Active && member.trains();
             counts.then_some(RowHolder { member: member.id, row, seatable })
         };
         nodes.filter_map(holder).collect()

@@ -1,3 +1,4 @@
+mod engagement;
 mod enrolment;
 
 use super::fixture::chain::{
@@ -387,7 +388,7 @@ fn ledger_13_a_return_from_before_the_absence_brings_nobody_back() {
     let mut chain = Chain::begin();
     let back = |chain: &Chain, address: &str| {
         let addresses = List::new(vec![Text::new(address).unwrap()]).unwrap();
-        let back = Return { height: chain.ledger.height(), addresses };
+        let back = Return { height: chain.ledger.height(), addresses, engagement: Default::default() };
         node(3).sign(chain.ledger.run(), &back)
     };
     let old = back(&chain, "moved:1");

@@ -352,6 +352,11 @@ impl RoundView {
         Route::of(self.state().rows(), self.row_of(slot), self.open_rows())
     }
 
+    /// Whether a slot has leaves to compute: not that of a supporter (LEDGER-24).
+    pub fn trains(&self, slot: Slot) -> bool {
+        self.opening.seats.get(slot.index()).is_some_and(|seat| seat.quota > 0)
+    }
+
     /// The slot of a member.
     pub fn slot_of(&self, member: &MemberId) -> Option<Slot> {
         self.opening.seats.iter().position(|seat| seat.member == *member).map(|slot| Slot(slot as u16))

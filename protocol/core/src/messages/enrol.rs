@@ -52,6 +52,31 @@ choice! {
     }
 }
 
+choice! {
+    /// What a node wants to do in the rounds to come.
+    #[derive(Default)]
+    pub enum Engagement {
+        /// Compute leaves, and combine parts.
+        #[default]
+        Trains,
+        /// Combine parts, and serve what others fetch.
+        Supports,
+        /// Nothing, for a while.
+        Rests,
+    }
+}
+
+impl Engagement {
+    /// For people, of a member that takes part; none for one that does everything.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Trains => None,
+            Self::Supports => Some("supporting"),
+            Self::Rests => Some("resting"),
+        }
+    }
+}
+
 impl Role {
     /// The word for people.
     pub fn word(self) -> &'static str {
@@ -116,6 +141,8 @@ wire! {
         pub coins: Option<CoinTerms>,
         /// What it calls itself, for people; may be empty. Nothing depends on it, and several members may have the same.
         pub name: Name,
+        /// What it wants to do, if it is a node.
+        pub engagement: Engagement,
     }
 }
 
@@ -124,12 +151,14 @@ impl Message for Enrol {
 }
 
 wire! {
-    /// A member that was away is back.
+    /// A member that was away is back, is somewhere else, or wants to do something else from the next round on.
     pub struct Return {
         /// Ledger height that it has caught up to; keeps an old return from being replayed.
         pub height: Height,
         /// Where it can be dialled now.
         pub addresses: Addresses,
+        /// What it wants to do, if it is a node.
+        pub engagement: Engagement,
     }
 }
 

@@ -79,7 +79,8 @@ impl Duties {
 
 fn compute(view: &RoundView, slot: Slot) -> Vec<Obligation> {
     let quota = view.seats().get(slot.index()).map_or(0, |seat| seat.quota);
-    vec![Obligation::Compute { round: view.round(), slot, quota }]
+    // LEDGER-24: a supporter combines parts alone.
+    (quota > 0).then_some(Obligation::Compute { round: view.round(), slot, quota }).into_iter().collect()
 }
 
 // ROUND-2: of the freeze that this member's own ledger has; what is taken on once is not given out again.

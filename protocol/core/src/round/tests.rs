@@ -5,6 +5,7 @@ use crate::ids::{Block, Digest, MemberId, Part, Round};
 use crate::ledger::Stage;
 use crate::ledger::fixture::chain::{Chain, manifest, node, roots, slots, steward};
 use crate::manifest::Manifest;
+use crate::messages::enrol::{Engagement, Return};
 use crate::messages::record::Body;
 use crate::messages::round::{Checked, Delivered, PartResult, Receipt};
 use crate::sign::Signed;
@@ -112,6 +113,26 @@ fn round_1_nobody_waits_for_a_seat_without_a_channel() {
     assert_eq!(proposed(&mut conductor), None);
     conductor.live(2, node(3).id(), false);
     assert!(matches!(proposed(&mut conductor), Some(Body::Freeze(_))));
+}
+
+/// LEDGER-24: it has nothing to commit to, and may combine parts.
+#[test]
+fn round_1_nobody_waits_for_a_commitment_of_a_supporter() {
+    let mut chain = Chain::begin();
+    let addresses = chain.ledger.member(&node(3).id()).unwrap().addresses.clone();
+    let supports = Return { height: chain.ledger.height(), addresses, engagement: Engagement::Supports };
+    chain.seal(Body::Return(node(3).sign(chain.ledger.run(), &supports)));
+    chain.finish_round();
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    for number in 0..3 {
+        assert_eq!(proposed(&mut conductor), None);
+        conductor.commit(1, chain.commit(number, 1)).unwrap();
+    }
+    assert!(matches!(proposed(&mut conductor), Some(Body::Freeze(_))));
+    assert_eq!(conductor.owed(), Some((Owed::Commitment, Vec::new())));
+    let duties = |number| Duties::new(node(number).id()).due(&chain.ledger);
+    assert!(duties(3).is_empty() && duties(0).len() == 1);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use muster_core::bug::OrBug;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
+use muster_core::messages::enrol::Engagement;
 use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Check, Obligation};
@@ -68,12 +69,13 @@ impl Node {
     pub(super) fn foresee(&mut self) {
         let next = self.ledger.current().map(|view| view.round().next());
         // A member that is about to go, or is behind, computes nothing in vain.
-        if self.foreseen == next || !self.in_step || self.leaving.is_some() {
+        let goes = self.leaving.is_some() || self.engagement != Engagement::Trains;
+        if self.foreseen == next || !self.in_step || goes {
             return;
         }
         if let Some(view) = self.ledger.foreseen() {
             self.foreseen = next;
-            let slot = view.slot_of(&self.me());
+            let slot = view.slot_of(&self.me()).filter(|slot| view.trains(*slot));
             self.effects.extend(slot.map(|slot| NodeEffect::Foresee(Box::new(view), slot)));
         }
     }

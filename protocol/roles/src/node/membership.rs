@@ -3,7 +3,7 @@
 use muster_core::bug::OrBug;
 use muster_core::ids::Round;
 use muster_core::ledger::{Holding, Member, RoundView, Stage, Standing};
-use muster_core::messages::enrol::{Leave, Ready, Return};
+use muster_core::messages::enrol::{Engagement, Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
@@ -88,15 +88,19 @@ impl Node {
         self.effects.push_back(NodeEffect::Prune(Round(round.0.saturating_sub(keep))));
     }
 
-    /// Says that it is back when the ledger has it away, silent where no round is under way, or at another address.
+    /// Says that it is back when the ledger has it away, silent where no round is under way, at another address, or at other work.
     pub(super) fn come_back(&mut self) {
         let ledger = &self.ledger;
         // A steward may withhold the record that admits this node: it is nowhere to come back to.
         let Some(member) = ledger.member(&self.me()) else { return };
         let due = match member.standing {
+            // Whoever rests is as well off away.
+            Standing::Away | Standing::Silent(_) if self.engagement == Engagement::Rests => false,
             Standing::Away => !ledger.is_barred(member.barred),
             Standing::Silent(_) => ledger.stage() == Stage::Gathering,
-            Standing::Active => member.addresses != *self.contact.says(),
+            Standing::Active => {
+                member.addresses != *self.contact.says() || member.engagement != self.engagement
+            }
             Standing::Left | Standing::Banned => false,
         };
         // Said once for each change of standing: the first Return is sealed, or refused and then forgotten here.
@@ -107,13 +111,14 @@ impl Node {
             return;
         }
         let height = ledger.height();
-        let back = Return { height, addresses: self.contact.says().clone() };
+        let back = Return { height, addresses: self.contact.says().clone(), engagement: self.engagement };
         let back = self.identity.sign(ledger.run(), &back);
         // A member that has moved says so once a round (LEDGER-13), and not before the first one.
         if ledger.check_return(&back).is_err() {
             return;
         }
-        if member.standing == Standing::Active && !member.addresses.is_empty() {
+        let moves = member.addresses != *self.contact.says() && !member.addresses.is_empty();
+        if member.standing == Standing::Active && moves {
             tracing::warn!(
                 "this member is somewhere else than it last said; a machine that still runs there with its key stops now"
             );
@@ -157,6 +162,33 @@ impl Node {
         let leave = Leave { height: self.ledger.height() };
         let notice = Notice::Leave(self.identity.sign(self.ledger.run(), &leave));
         self.say([Request::Notice(notice)]);
+    }
+
+    /// From the next round on it wants to do this.
+    pub(super) fn engage(&mut self, engagement: Engagement) {
+        self.engagement = engagement;
+        // It is said with what is known now, and not only with the next news.
+        self.followed = true;
+    }
+
+    /// Whether it rests, and may go without letting anybody wait: it has no part in the round under way, and answers for no
+    /// earlier one any more (AUDIT-1).
+    pub(super) fn is_at_rest(&self) -> bool {
+        let ledger = &self.ledger;
+        let rests = |member: &Member| match member.standing {
+            Standing::Active => member.engagement == Engagement::Rests,
+            Standing::Away => true,
+            Standing::Silent(_) | Standing::Left | Standing::Banned => false,
+        };
+        let answers = |view: &RoundView| {
+            let slot = view.slot_of(&self.me());
+            ledger.is_answerable(view.round()) && slot.is_some_and(|slot| view.commitment(slot).is_some())
+        };
+        self.engagement == Engagement::Rests
+            && ledger.stage() != Stage::Closed
+            && ledger.member(&self.me()).is_some_and(rests)
+            && self.is_idle()
+            && !ledger.rounds().any(answers)
     }
 
     /// Ends between two rounds, or after the one that is under way.

@@ -4,7 +4,7 @@ use muster_core::bug::OrBug;
 use muster_core::error::Reject;
 use muster_core::ids::MemberId;
 use muster_core::ledger::Standing;
-use muster_core::messages::enrol::{CloseTree, Enrol};
+use muster_core::messages::enrol::{CloseTree, Enrol, Return};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{
@@ -75,7 +75,7 @@ impl Steward {
     /// Proposes what its author waits for.
     fn propose(&mut self, question: Question, body: Body) {
         if let Body::Return(back) = &body {
-            self.watch_move(&back.claimed_signer());
+            self.watch_move(back);
         }
         self.admission.wait(&body, question);
         self.conductor.propose(body);
@@ -393,11 +393,14 @@ impl Steward {
 
     /// COMMIT-8: tells people of a member that suddenly is at another address while it still has a
     /// connection.
-    fn watch_move(&mut self, member: &MemberId) {
-        let active = self.ledger().member(member).is_some_and(|member| member.standing == Standing::Active);
-        if active && self.presence.is_connected(member) {
+    fn watch_move(&mut self, back: &Signed<Return>) {
+        let (author, run) = (back.claimed_signer(), self.ledger().run());
+        let member = self.ledger().member(&author).filter(|member| member.standing == Standing::Active);
+        let says = back.verify(run).ok();
+        let moves = member.zip(says).is_some_and(|(member, back)| member.addresses != back.addresses);
+        if moves && self.presence.is_connected(&author) {
             self.tell(Bulletin::Moved(
-                *member,
+                author,
                 "is at another address now; if two machines run with its key, one must stop",
             ));
         }

@@ -106,7 +106,8 @@ impl Verifier {
         // Not before it is in step: it would come back to duties that it could not do.
         let away = member.standing == Standing::Away && news.in_step && member.since < ledger.height();
         self.back = (away && !self.returning).then(|| {
-            let back = Return { height: ledger.height(), addresses: member.addresses.clone() };
+            let (height, addresses) = (ledger.height(), member.addresses.clone());
+            let back = Return { height, addresses, engagement: member.engagement };
             Notice::Return(self.identity.sign(ledger.run(), &back))
         });
     }

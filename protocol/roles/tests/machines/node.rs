@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use muster_core::ids::{Digest, Part, Round};
-use muster_core::ledger::{Ledger, Stage};
+use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::messages::enrol::Engagement;
 use muster_core::messages::round::CommitReceipt;
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel};
@@ -219,6 +220,38 @@ fn chan_24_whoever_came_without_an_address_says_again_where_it_listens() {
     assert_eq!(waits(&mut run, 4), before + 2);
     assert_eq!(there(&run), addresses(0));
     assert_eq!(waits(&mut run, 5), before + 2, "it was found");
+}
+
+/// LEDGER-24: it computes the round in which it has a seat, answers for what it has committed to, and then goes without having
+/// failed; it comes back by the same word.
+#[test]
+fn ledger_24_a_node_that_rests_finishes_its_round_and_goes_once_it_answers_for_nothing() {
+    let mut run = Run::gathered(|manifest| manifest.training.rounds = 40, None);
+    let member = |run: &Run| run.ledger.member(&identity(0).id()).unwrap().clone();
+    run.follow(0);
+    run.tell(0, NodeInput::Engage(Engagement::Rests));
+    let mut ended = None;
+    while ended.is_none() && run.ledger.next_round().0 < 30 {
+        for number in 0..NODES {
+            run.follow(number);
+            let ending = run.work(number);
+            ended = ended.or(ending.filter(|_| number == 0));
+            run.apply();
+        }
+    }
+    assert_eq!((ended, member(&run).engagement), (Some(MembershipEnd::Resting), Engagement::Rests));
+    let committed = |round| {
+        let view = run.ledger.round(Round(round)).unwrap();
+        view.slot_of(&identity(0).id()).is_some_and(|slot| view.commitment(slot).is_some())
+    };
+    assert!(committed(0) && !committed(1) && !run.ledger.is_answerable(Round(0)));
+    assert!(run.ledger.is_answerable(Round(1)), "it has not waited for longer");
+    assert_eq!((member(&run).standing, member(&run).failures), (Standing::Active, 0));
+    // Another process of it.
+    run.nodes[0] = node(0, &Arc::new(run.ledger.clone()));
+    run.follow(0);
+    run.work(0);
+    assert_eq!(member(&run).engagement, Engagement::Trains);
 }
 
 #[test]

@@ -124,7 +124,13 @@ impl Run {
         let (role, uses, expires, founder) = (Role::Node, NODES as u32, u64::MAX, true);
         let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
         let invitation = Some(secret.present(run, identity(100).sign(run, &invitation), me.id()));
-        let enrol = Enrol { invitation, addresses: addresses(number), coins: None, name: Default::default() };
+        let enrol = Enrol {
+            invitation,
+            addresses: addresses(number),
+            coins: None,
+            name: Default::default(),
+            engagement: Default::default(),
+        };
         self.ask(me.id(), Request::Enrol(me.sign(run, &enrol)))
     }
 
@@ -393,6 +399,7 @@ pub(super) fn node_with(number: usize, ledger: &Arc<Ledger>, committed: Vec<Sign
         ledger: ledger.clone(),
         identity: identity(number),
         addresses: addresses(number),
+        engagement: Default::default(),
         secret: [3; 32],
         committed,
     })

@@ -62,7 +62,8 @@ fn chan_24_nobody_is_dialled_before_the_ledger_says_that_its_author_may_come() {
     assert_eq!(run.dialled.len(), NODES);
     let used_up = InvitationSecret::new([9; 32]);
     assert!(run.enrol(50, &used_up).is_none());
-    let back = Return { height: run.ledger.height(), addresses: addresses(50) };
+    let back =
+        Return { height: run.ledger.height(), addresses: addresses(50), engagement: Default::default() };
     let stranger = Request::Notice(Notice::Return(identity(50).sign(run.ledger.run(), &back)));
     assert!(run.ask(identity(50).id(), stranger).is_none());
     assert_eq!(run.dialled.len(), NODES, "nobody was dialled");
@@ -83,7 +84,11 @@ fn chan_24_nobody_is_dialled_before_the_ledger_says_that_its_author_may_come() {
 fn chan_24_nobody_is_dialled_for_a_return_that_the_ledger_refuses() {
     let mut run = Run::new();
     let mut move_to = |number: usize| {
-        let back = Return { height: run.ledger.height(), addresses: addresses(number) };
+        let back = Return {
+            height: run.ledger.height(),
+            addresses: addresses(number),
+            engagement: Default::default(),
+        };
         let back = Notice::Return(identity(0).sign(run.ledger.run(), &back));
         let taken = run.ask(identity(0).id(), Request::Notice(back)).is_some();
         (taken, run.dialled.len() - NODES)
@@ -412,7 +417,8 @@ fn commit_8_of_two_machines_with_one_key_the_first_stops_and_says_where_the_othe
     assert_eq!(run.work(0), None);
     run.until(Stage::Exchanging);
     let there = addresses(9);
-    let back = Return { height: run.ledger.height(), addresses: there.clone() };
+    let back =
+        Return { height: run.ledger.height(), addresses: there.clone(), engagement: Default::default() };
     let back = identity(0).sign(run.ledger.run(), &back);
     assert!(run.ask(identity(0).id(), Request::Notice(Notice::Return(back))).is_some());
     run.follow(0);

@@ -104,13 +104,7 @@ impl MemberLine {
     }
 
     pub(super) fn stand(&mut self, ledger: &Ledger, member: &Member) {
-        self.standing = match member.standing {
-            Standing::Active => "active",
-            Standing::Away => "away",
-            Standing::Silent(_) => "silent",
-            Standing::Left => "left",
-            Standing::Banned => "banned",
-        };
+        self.standing = member.standing_word();
         let next: Round = ledger.next_round();
         let wanted = ledger.manifest().admission.probation;
         let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));

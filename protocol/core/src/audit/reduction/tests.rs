@@ -136,6 +136,7 @@ impl Scene {
                 addresses: List::new(vec![Text::new("host:1").unwrap()]).unwrap(),
                 coins: None,
                 name: Default::default(),
+                engagement: Default::default(),
             };
             scene.seal(Body::Admit(node(number).sign(run, &enrol)));
         }

@@ -10,7 +10,7 @@ use crate::ledger::chain::ChainTip;
 use crate::ledger::member::{Closed, Member, Service, Standing};
 use crate::limits;
 use crate::manifest::{Listed, Mode};
-use crate::messages::enrol::{CloseTree, Enrol, Presented, Role, is_name};
+use crate::messages::enrol::{CloseTree, Engagement, Enrol, Presented, Role, is_name};
 use crate::messages::record::Record;
 use crate::sign::{Signed, Verified};
 
@@ -42,6 +42,12 @@ impl Entrant {
     }
 }
 
+/// LEDGER-24: a verifier has nothing to choose: its duties follow from its coins.
+pub(super) fn check_engagement(role: Role, engagement: Engagement) -> Result<(), Reject> {
+    let fits = role == Role::Node || engagement == Engagement::Trains;
+    require(fits, "only a node says what it wants to do")
+}
+
 impl Roster {
     /// How often an invitation was used, by the digest of its signed form.
     pub(in crate::ledger) fn invitation_uses(&self, invitation: &Digest) -> u32 {
@@ -71,6 +77,7 @@ impl Roster {
             (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
             (Role::Verifier, Some(terms)) => self.check_coins(chain, began, terms)?,
         }
+        check_engagement(entry.role, enrol.engagement)?;
         require(chain.takes_members(), "the run takes no more members")?;
         Ok(Entrant { enrol, entry })
     }
@@ -104,6 +111,7 @@ impl Roster {
             addresses: enrol.addresses,
             coins: enrol.coins,
             standing: Standing::Active,
+            engagement: enrol.engagement,
             since: at,
             failures: 0,
             good_rounds: 0,

@@ -55,7 +55,8 @@ impl Roster {
         commits: &[Verified<Commit>],
         at: Height,
     ) {
-        for seat in seats {
+        // LEDGER-24: a supporter has nothing to commit to.
+        for seat in seats.iter().filter(|seat| seat.quota > 0) {
             let leaves =
                 commits.iter().find(|commit| commit.author() == seat.member).map(|commit| commit.leaves);
             if leaves.is_none() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Roster;
+use super::admission::check_engagement;
 use crate::bug::OrBug;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, Height, MemberId, Round};
@@ -125,7 +126,7 @@ impl Roster {
         accuser.into_iter().for_each(|accuser| accuser.service.convicted += 1);
     }
 
-    /// Checks a return, which also tells where a member has moved to.
+    /// Checks a return, which also tells where a member has moved to, and what it wants to do.
     pub(in crate::ledger) fn check_return(
         &self,
         chain: &ChainTip,
@@ -144,10 +145,14 @@ impl Roster {
         )?;
         if member.standing == Standing::Active {
             // Every Return stays on everybody's disk: one a round must do.
-            let moved = member.addresses != back.addresses;
+            let moved = member.addresses != back.addresses || member.engagement != back.engagement;
             let settled = chain.opened().is_some_and(|opened| member.since < opened);
-            require(moved && settled, "who is active says where it has moved to, once a round")?;
+            require(
+                moved && settled,
+                "who is active says where it has moved to or what it will do, once a round",
+            )?;
         }
+        check_engagement(member.role, back.engagement)?;
         require(
             !self.sits_out(chain, member),
             "who failed several times sits out some rounds before it returns",
@@ -160,7 +165,8 @@ impl Roster {
         self.debts.remove(&id);
         self.stand(&id, Standing::Active, at);
         if let Some(member) = self.member_mut(&id) {
-            member.addresses = back.into_inner().addresses;
+            let back = back.into_inner();
+            (member.addresses, member.engagement) = (back.addresses, back.engagement);
         }
     }
 

@@ -6,7 +6,7 @@ use super::Roster;
 use crate::ids::{MemberId, Round, Row, Slot};
 use crate::ledger::member::{Member, Turnout};
 use crate::limits;
-use crate::messages::enrol::Role;
+use crate::messages::enrol::{Engagement, Role};
 use crate::messages::record::Seat;
 
 impl Roster {
@@ -19,12 +19,12 @@ impl Roster {
         able: impl Fn(&Member) -> bool,
     ) -> Turnout {
         let admission = &self.terms.manifest().admission;
-        let able = |member: &&Member| role == Role::Verifier || able(member);
+        let able = |member: &&Member| role == Role::Verifier || (member.trains() && able(member));
         let here = self.active(role).filter(able).count();
         match role {
             // Newcomers alone would train nothing: their leaves do not count.
             Role::Node if first => Turnout {
-                here: self.active(role).filter(|member| self.weighs(member)).count(),
+                here: self.training().filter(|member| self.weighs(member)).count(),
                 wanted: admission.start_nodes.into(),
             },
             Role::Node => Turnout { here, wanted: 1 },
@@ -36,15 +36,17 @@ impl Roster {
     /// The seats of a round that begins now (LEDGER-14): active nodes with weight in order of admission, in turn where they
     /// are more than the seats, the leaves shared equally, the first ones taking the remainder, each within its pace, and at
     /// least one leaf each. Then newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves
-    /// each on top. Those that `failed` have none; `row` is the row that a member computes on.
+    /// each on top. Those that `failed` have none; `row` is the row that a member computes on. Where somebody computes, supporters
+    /// with weight come last, on the seats that are left, without leaves; not where there are `rows` (LEDGER-24).
     pub(in crate::ledger) fn seats(
         &self,
         round: Round,
         failed: &BTreeSet<MemberId>,
         row: impl Fn(&Member) -> Option<Row>,
+        rows: u16,
     ) -> Vec<Seat> {
         // ROW-3: whoever still fetches its row has no seat.
-        let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
+        let there = self.training().filter(|member| !failed.contains(&member.id));
         let there = there.filter(|member| row(member).is_some());
         let (weighted, newcomers): (Vec<&Member>, Vec<&Member>) =
             there.partition(|member| self.weighs(member));
@@ -66,7 +68,24 @@ impl Roster {
             quota: u32::try_from(share(slot)).unwrap_or(u32::MAX).min(member.pace).clamp(1, limits::QUOTA),
             row: row(member).unwrap_or_default(),
         };
-        nodes.iter().enumerate().map(seat).collect()
+        let mut seats: Vec<Seat> = nodes.iter().enumerate().map(seat).collect();
+        // LEDGER-24: with several rows a seat opens its row, and there would be none to compute it. Alone they have nothing to do.
+        if rows == 1 && !seats.is_empty() {
+            let supports =
+                |member: &&Member| member.engagement == Engagement::Supports && self.weighs(member);
+            let supporters: Vec<&Member> = self.active(Role::Node).filter(supports).collect();
+            let there: Vec<&Member> =
+                supporters.into_iter().filter(|member| !failed.contains(&member.id)).collect();
+            let left = there.len().min(limits::SEATS - seats.len());
+            let seat = |member: &Member| Seat { member: member.id, quota: 0, row: Row(0) };
+            seats.extend(in_turn(&there, left, turn).map(seat));
+        }
+        seats
+    }
+
+    /// Active nodes that compute.
+    fn training(&self) -> impl Iterator<Item = &Member> {
+        self.active(Role::Node).filter(|member| member.trains())
     }
 
     /// Who reduces the parts of a round with these seats.

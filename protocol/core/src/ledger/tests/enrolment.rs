@@ -52,7 +52,13 @@ fn ledger_5_an_invitation_has_its_uses() {
         let invitation = Some(secret.present(run, twice.clone(), node(number).id()));
         Body::Admit(node(number).sign(
             run,
-            &Enrol { invitation, addresses: List::default(), coins: None, name: Default::default() },
+            &Enrol {
+                invitation,
+                addresses: List::default(),
+                coins: None,
+                name: Default::default(),
+                engagement: Default::default(),
+            },
         ))
     };
     (0..2).for_each(|number| drop(chain.seal(enrol(number))));
@@ -94,12 +100,16 @@ fn invited_by(chain: &Chain, author: &Identity, number: u8, role: (Role, bool)) 
     let (invitation, secret) = invitation(role.0, role.1);
     let presented = secret.present(run, author.sign(run, &invitation), node(number).id());
     let addresses = List::new(vec![Text::new("host:1").unwrap()]).unwrap();
-    Body::Admit(
-        node(number).sign(
-            run,
-            &Enrol { invitation: Some(presented), addresses, coins: None, name: Default::default() },
-        ),
-    )
+    Body::Admit(node(number).sign(
+        run,
+        &Enrol {
+            invitation: Some(presented),
+            addresses,
+            coins: None,
+            name: Default::default(),
+            engagement: Default::default(),
+        },
+    ))
 }
 
 #[test]
@@ -135,7 +145,13 @@ fn stand_8_so_many_strangers_come_in_a_round_however_many_places_are_free() {
     let mut chain = Chain::begin_with(manifest);
     let stranger = |chain: &Chain, number: u8| {
         let addresses = List::new(vec![Text::new("host:1").unwrap()]).unwrap();
-        let enrol = Enrol { invitation: None, addresses, coins: None, name: Default::default() };
+        let enrol = Enrol {
+            invitation: None,
+            addresses,
+            coins: None,
+            name: Default::default(),
+            engagement: Default::default(),
+        };
         Body::Admit(node(number).sign(chain.ledger.run(), &enrol))
     };
     for first in [10, 20] {

@@ -60,7 +60,7 @@ impl Conductor {
     fn lacks_weight(&self) -> bool {
         let ledger = &self.ledger;
         // Also one that is away: where it sits out rounds, these have to go by.
-        let weighs = |member: &Member| member.is_node_still() && ledger.weighs(member);
+        let weighs = |member: &Member| member.trains() && ledger.weighs(member);
         // Without a probation everybody has weight.
         let earned = ledger.manifest().admission.probation > 0;
         earned && self.connected(Role::Node, weighs).next().is_none() && !self.may_earn()
@@ -69,7 +69,7 @@ impl Conductor {
     /// Whether some connected newcomer comes closer to the end of its probation if a connected verifier passes it (STAND-2).
     fn may_earn(&self) -> bool {
         let most = voucher_share(&self.ledger.manifest().admission);
-        let newcomers = || self.connected(Role::Node, Member::is_node_still);
+        let newcomers = || self.connected(Role::Node, Member::trains);
         let earns = |newcomer: &Member, verifier: &Member| {
             newcomer.credits.get(&verifier.id).copied().unwrap_or(0) < most
         };

@@ -25,7 +25,8 @@ impl Conductor {
     pub fn owed(&self) -> Option<(Owed, Vec<MemberId>)> {
         let ledger = &self.ledger;
         let Some(view) = ledger.current().filter(|_| ledger.stage() != Stage::Gathering) else {
-            let seats = ledger.derived_seats().into_iter().map(|seat| seat.member);
+            let seats =
+                ledger.derived_seats().into_iter().filter(|seat| seat.quota > 0).map(|seat| seat.member);
             return Some((Owed::Connection, seats.filter(|member| !self.is_live(member)).collect()));
         };
         let without = |done: &dyn Fn(Slot) -> bool| {
@@ -36,7 +37,8 @@ impl Conductor {
         };
         match ledger.stage() {
             Stage::Computing => {
-                Some((Owed::Commitment, without(&|slot| self.gathered.commits.contains_key(&slot))))
+                let done = |slot| !view.trains(slot) || self.gathered.commits.contains_key(&slot);
+                Some((Owed::Commitment, without(&done)))
             }
             Stage::Exchanging => {
                 let counts = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);

@@ -16,7 +16,9 @@ use crate::state::StateRoots;
 impl Conductor {
     pub(super) fn begin(&self) -> Option<Output> {
         let seats = self.ledger.derived_seats();
-        let here = seats.iter().filter(|seat| self.is_live(&seat.member)).count();
+        // LEDGER-24: a supporter that is not there keeps nobody waiting.
+        let training = || seats.iter().filter(|seat| seat.quota > 0);
+        let here = training().filter(|seat| self.is_live(&seat.member)).count();
         // Every wait is bounded; but the first round does not begin with fewer than the manifest asks for.
         let least = match self.ledger.current() {
             Some(_) => 1,
@@ -24,7 +26,7 @@ impl Conductor {
         };
         let enough = self.overdue() && here >= least;
         // Whoever may return first: where all have failed at once, one alone must not have a round for itself.
-        let complete = here == seats.len() && !seats.is_empty() && !self.awaits_returns();
+        let complete = here == training().count() && !seats.is_empty() && !self.awaits_returns();
         let present = complete || enough;
         let begins = self.ledger.ready() && present && !self.holds_begin();
         begins.then(|| Output::Seal(Body::Begin(bounded(seats))))
@@ -62,7 +64,8 @@ impl Conductor {
 
     /// ROUND-1: whether no live seat lacks a commitment, or the timer is over; without any only where others could go on.
     pub(super) fn freeze_is_due(&self, view: &RoundView) -> bool {
-        let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
+        let done = |slot| !view.trains(slot) || self.gathered.commits.contains_key(&slot);
+        let waiting = self.waits_for(view, done);
         let none = self.gathered.commits.is_empty();
         !((waiting || none) && !self.overdue() || none && !self.others_are_there(view))
     }
@@ -71,7 +74,7 @@ impl Conductor {
     /// fetched the newest one has no earlier state, and waits for a newer one. Where it is away, too, so that nobody has a seat in the next one, the run
     /// gathers, and it may return.
     fn others_are_there(&self, view: &RoundView) -> bool {
-        let remains = |id: &MemberId| self.ledger.member(id).is_some_and(Member::is_node_still);
+        let remains = |id: &MemberId| self.ledger.member(id).is_some_and(Member::trains);
         self.live.iter().any(|id| remains(id) && (view.is_behind() || view.slot_of(id).is_none()))
     }
 
