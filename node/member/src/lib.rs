@@ -11,6 +11,7 @@ mod exchange;
 pub mod leave;
 mod leaves;
 mod own;
+pub mod pause;
 mod pieces;
 mod report;
 mod server;
@@ -20,19 +21,21 @@ mod tell;
 use std::path::PathBuf;
 
 use muster_core::ids::{MemberId, Round};
-use muster_core::messages::enrol::{Name, Ticket};
+use muster_core::messages::enrol::{Engagement, Name, Ticket};
 use muster_net::swarm::Settings;
 use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, Bounds, FollowError};
 use muster_show::ShowOptions;
 use muster_store::error::StoreError;
 
+use self::pause::Restraint;
 pub use compute::{Assignment, Recipe, Summed};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct, Outside};
 pub use leaves::{LeafSum, Spares, rows_of};
 pub use session::{join, join_as};
 
 /// How to take part.
+#[derive(Clone)]
 pub struct JoinOptions {
     /// The invitation.
     pub ticket: Ticket,
@@ -52,6 +55,10 @@ pub struct JoinOptions {
     pub machine: muster_compute::Machine,
     /// What it may take of the machine.
     pub bounds: Bounds,
+    /// When it is not to work.
+    pub restraint: Restraint,
+    /// What it does while it takes part.
+    pub engagement: Engagement,
     /// Whether to draw progress; else plain lines are logged.
     pub progress: bool,
 }

@@ -8,6 +8,7 @@ mod driver;
 mod listen;
 mod prepare;
 mod recall;
+mod rest;
 mod row;
 mod status;
 
@@ -50,6 +51,7 @@ use self::status::Seen;
 use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
+use super::pause::Watch;
 use super::pieces::Pieces;
 use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
@@ -71,15 +73,20 @@ pub async fn join(options: JoinOptions) -> Result<End, JoinError> {
 /// # Errors
 /// [`JoinError`], with an exit code.
 pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<End, JoinError> {
-    let mut session = Session::open(options, conduct).await?;
-    session.show().await?;
-    session.enrol().await?;
-    let end = session.follow().await;
-    // A disk that failed is told of once.
-    if !matches!(end, Err(JoinError::Store(_) | JoinError::Follow(FollowError::Store(_)))) {
-        session.report();
+    let mut watch = Watch::new(options.restraint.clone(), &options.data_dir)?;
+    let (mut last, mut again) = (None, false);
+    loop {
+        let Some(paused) = rest::pause(&options, &mut watch, last.take()).await? else {
+            return Ok(End::Interrupted);
+        };
+        again |= paused;
+        let enter = async || Session::enter(options.clone(), conduct.clone()).await;
+        let Some(mut session) = rest::enter(again, enter).await? else { return Ok(End::Interrupted) };
+        if let Some(end) = session.attend(&mut watch).await? {
+            return Ok(end);
+        }
+        (last, again) = (Some(session.seen.status(&session.driver, watch.paused())), true);
     }
-    end
 }
 
 struct Session {
@@ -124,6 +131,7 @@ fn begin(
     home: &Home,
     journal: &Journal,
     addresses: Addresses,
+    engagement: Engagement,
 ) -> Result<Node, StoreError> {
     let (ledger, identity) = (shared.ledger.borrow().clone(), shared.identity.clone());
     let (next, mut committed) = (ledger.next_round().0, Vec::new());
@@ -132,7 +140,7 @@ fn begin(
         let written = journal.vote("commit", round)?;
         committed.extend(written.and_then(|bytes| decode(&bytes).ok()));
     }
-    let (secret, engagement) = (*home.secret("salt")?, Engagement::Trains);
+    let secret = *home.secret("salt")?;
     Ok(Node::new(NodeSetup { ledger, identity, addresses, engagement, secret, committed }))
 }
 
@@ -153,6 +161,11 @@ fn pieces(home: &Home, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> R
     Ok(Pieces::new(Offers::new(home.clone(), follower.replica().clone())?, conduct.clone()))
 }
 
+/// Bytes over all channels of an endpoint.
+fn carried(endpoint: &Endpoint) -> u64 {
+    endpoint.bytes_sent().saturating_add(endpoint.bytes_received())
+}
+
 /// Where the replica counts its time. Apart, so that the replica is not locked until a whole context is made.
 fn stopwatch(follower: &Follower) -> Arc<Stopwatch> {
     lock(follower.replica()).stopwatch().clone()
@@ -165,6 +178,14 @@ fn own_rounds(manifest: &Manifest) -> usize {
 }
 
 impl Session {
+    /// Opens a membership, shows it, and has the member admitted.
+    async fn enter(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
+        let mut session = Self::open(options, conduct).await?;
+        session.show().await?;
+        session.enrol().await?;
+        Ok(session)
+    }
+
     async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
         // First: the directory belongs to this run from now on, even if what follows fails.
@@ -203,7 +224,7 @@ impl Session {
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {
-            machine: begin(&shared, &home, &journal, addresses.clone())?,
+            machine: begin(&shared, &home, &journal, addresses.clone(), options.engagement)?,
             options,
             conduct,
             home,
@@ -228,6 +249,18 @@ impl Session {
             announced: None,
         };
         Ok(Self { driver, follower, addresses, endpoint, queue, failures, seen: Seen::default(), _server })
+    }
+
+    /// Takes part until the membership ends; none where it pauses.
+    async fn attend(&mut self, watch: &mut Watch) -> Result<Option<End>, JoinError> {
+        let end = self.follow(watch).await;
+        // A disk that failed is told of once.
+        if !matches!(end, Err(JoinError::Store(_) | JoinError::Follow(FollowError::Store(_)))) {
+            watch.look(carried(&self.endpoint));
+            watch.keep(&self.driver.home, true)?;
+            self.report();
+        }
+        end
     }
 
     /// Shows what this program does and, if the volunteer wants to see it, the run.
@@ -350,7 +383,7 @@ impl Session {
             addresses: self.addresses.clone(),
             coins: None,
             name: options.name.clone(),
-            engagement: Engagement::Trains,
+            engagement: options.engagement,
         };
         let request = Request::Enrol(shared.identity.sign(options.ticket.run, &enrol));
         let mut left = TRIES;
@@ -366,13 +399,13 @@ impl Session {
         }
     }
 
-    async fn follow(&mut self) -> Result<End, JoinError> {
+    async fn follow(&mut self, watch: &mut Watch) -> Result<Option<End>, JoinError> {
         let mut interrupt = Box::pin(muster_show::progress::interrupted());
         let mut interrupted = false;
         // Once the signal of a key is listened for.
         tokio::select! {
             biased;
-            () = &mut interrupt => return Ok(End::Interrupted),
+            () = &mut interrupt => return Ok(Some(End::Interrupted)),
             () = std::future::ready(()) => self.open_board()?,
         }
         let mut keeping = lock(self.follower.replica()).keeping();
@@ -388,7 +421,8 @@ impl Session {
                         events = &mut step => break Ok(events?),
                         Some(message) = self.queue.recv() => self.driver.take(message)?,
                         Some(error) = self.failures.recv() => return Err(error.into()),
-                        Some(inquiry) = self.seen.next() => inquiry.answer(self.seen.status(&self.driver)),
+                        Some(inquiry) = self.seen.next() => inquiry.answer(self.seen.status(&self.driver, watch.paused())),
+                        () = watch.due() => self.driver.restrain(watch, carried(&self.endpoint))?,
                         // Before the step is over, which fetches what is not here of the row.
                         Ok(()) = keeping.changed() => self.driver.tell_row(*keeping.borrow_and_update()),
                         () = &mut interrupt, if !interrupted => {
@@ -416,15 +450,16 @@ impl Session {
         }
     }
 
-    /// The outcome of the membership for the caller of [`join`].
-    fn ended(&self, ending: MembershipEnd) -> Result<End, JoinError> {
+    /// The outcome of the membership for the caller of [`join`]; none where it pauses.
+    fn ended(&self, ending: MembershipEnd) -> Result<Option<End>, JoinError> {
         if self.follower.ledger().stage() == Stage::Closed {
             self.driver.progress.finish();
         }
         match ending {
-            MembershipEnd::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
-            MembershipEnd::Left => Ok(End::Left),
-            MembershipEnd::Interrupted | MembershipEnd::Resting => Ok(End::Interrupted),
+            MembershipEnd::Closed => Ok(Some(End::Closed { leaves: self.driver.machine.leaves() })),
+            MembershipEnd::Left => Ok(Some(End::Left)),
+            MembershipEnd::Interrupted => Ok(Some(End::Interrupted)),
+            MembershipEnd::Resting => Ok(None),
             MembershipEnd::Elsewhere(addresses) => {
                 let there: Vec<&str> = addresses.iter().map(|address| &**address).collect();
                 Err(JoinError::Elsewhere(there.join(", ")))

@@ -95,6 +95,8 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() }),
                 machine: backend.machine(1, None),
                 bounds: Bounds::default(),
+                restraint: Default::default(),
+                engagement: Default::default(),
                 progress: false,
             };
             block_on(muster_member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(

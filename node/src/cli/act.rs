@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::Engagement;
 use muster_host::{HostOptions, HostingEnd, PAGE, host};
 use muster_member::bench::{BenchOptions, PATIENCE, bench, guess};
 use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
@@ -474,6 +475,8 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         gossip,
         machine: arguments.leaves.machine(),
         bounds: arguments.bounds.bounds(),
+        restraint: arguments.restraint.restraint(),
+        engagement: if arguments.no_leaves { Engagement::Supports } else { Engagement::Trains },
     };
     match block_on(muster_member::join(options))? {
         Ok(End::Closed { leaves }) => {

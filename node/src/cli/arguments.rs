@@ -7,6 +7,7 @@ use muster_compute::Precision;
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
 use muster_host::CONNECTIONS;
+use muster_member::pause::{Hours, Restraint, parse_hours};
 use muster_net::rate::Rates;
 use muster_organise::ask::GRACE;
 use muster_organise::config::preset::Preset;
@@ -79,6 +80,7 @@ Ctrl-C finishes the round and stops; so do SIGTERM and a terminal that closes (t
 stops at once. The same command continues. `muster leave` leaves for good.
 Never run two copies of one data directory: a key that signs two results of the same work is banned for life.
   muster join muster1:… --threads 2 --nice
+  muster join muster1:… --max-rate 4/40 --max-traffic 20 --hours 22:00-07:00 --pause-when busy,battery
   muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]
     Join(JoinArguments),
     /// Continue a prompt with the model as trained so far.
@@ -582,6 +584,12 @@ pub(super) struct JoinArguments {
     pub(super) leaves: LeafArguments,
     #[command(flatten)]
     pub(super) bounds: BoundArguments,
+    #[command(flatten)]
+    pub(super) restraint: RestraintArguments,
+    /// Compute no leaves: combine parts of others, once this member has weight, and serve text, states and results. For a machine
+    /// with a good line and a slow processor; invite it with --founder.
+    #[arg(long)]
+    pub(super) no_leaves: bool,
     /// Run at low priority.
     #[arg(long)]
     pub(super) nice: bool,
@@ -600,6 +608,37 @@ pub(super) struct BoundArguments {
     /// on top.
     #[arg(long, value_name = "UP[/DOWN]", value_parser = parse_rates)]
     max_rate: Option<Rates>,
+}
+
+/// When the member is not to work. A pause costs no standing: it finishes the round, answers the audits of what it has computed, which
+/// takes some rounds, and comes back by itself.
+#[derive(Args)]
+pub(super) struct RestraintArguments {
+    /// Pause for the rest of the day, in local time, once the channels have carried so many GiB, both ways together. What is under
+    /// way is finished first, so leave room for some rounds.
+    #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
+    max_traffic: Option<u64>,
+    /// Pause outside these hours, in local time, like 22:00-07:00. May be given several times.
+    #[arg(long, value_name = "FROM-TO", value_parser = parse_hours)]
+    hours: Vec<Hours>,
+    /// Pause while other programs use a quarter of the processor, or while the machine is on battery. Linux tells both; whether
+    /// somebody sits at the machine, it does not tell.
+    #[arg(long, value_name = "WHEN", value_delimiter = ',')]
+    pause_when: Vec<PauseWhen>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PauseWhen {
+    Busy,
+    Battery,
+}
+
+impl RestraintArguments {
+    pub(super) fn restraint(self) -> Restraint {
+        let when = |reason| self.pause_when.contains(&reason);
+        let (busy, battery) = (when(PauseWhen::Busy), when(PauseWhen::Battery));
+        Restraint { hours: self.hours, traffic: self.max_traffic, busy, battery }
+    }
 }
 
 impl BoundArguments {

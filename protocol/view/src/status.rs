@@ -42,7 +42,7 @@ pub struct Status {
     pub round: u32,
     /// Rounds of the whole run.
     pub rounds: u32,
-    /// `empty`, `gathering`, `computing`, `exchanging`, `reducing`, `auditing` or `over`.
+    /// `empty`, `gathering`, `computing`, `exchanging`, `reducing`, `auditing` or `over`; `paused` where it is in no run meanwhile.
     pub phase: String,
     /// Seconds since this program saw a new record.
     pub quiet: f64,
@@ -50,6 +50,8 @@ pub struct Status {
     pub patience: Option<f64>,
     /// What it waits for, and on whom.
     pub waits: Vec<Wait>,
+    /// Why it pauses, if it does.
+    pub paused: Option<Paused>,
     /// The members that are not gone, this one left out.
     pub peers: Vec<Peer>,
     /// What its channels have carried since it began.
@@ -58,6 +60,25 @@ pub struct Status {
     pub disk: Disk,
     /// What it has done for the run, by sealed records.
     pub credit: Credit,
+}
+
+/// A pause of a volunteer's machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// Why, in words.
+    pub why: String,
+    /// Until when, in local time, like `2026-11-28 22:00:00`; none where nobody knows.
+    pub until: Option<String>,
+}
+
+impl Paused {
+    /// For people.
+    pub fn words(&self) -> String {
+        match &self.until {
+            Some(until) => format!("{}; it goes on at {until}", self.why),
+            None => self.why.clone(),
+        }
+    }
 }
 
 /// Something that is waited for.
@@ -197,6 +218,13 @@ impl Status {
         }
     }
 
+    /// What a program says while it is in no run: what it said last, or hardly anything, and why it pauses.
+    #[must_use]
+    pub fn asleep(self, paused: Paused) -> Self {
+        let phase = "paused".to_owned();
+        Self { phase, paused: Some(paused), patience: None, waits: Vec::new(), peers: Vec::new(), ..self }
+    }
+
     /// Whether it goes on as it should: within a round, records follow each other.
     pub fn is_well(&self) -> bool {
         self.patience.is_none_or(|patience| self.quiet < PHASES * patience)
@@ -228,6 +256,9 @@ impl Status {
         writeln!(text, "this       {} {}, for {}", self.role, short(&self.member), lasting(self.up))?;
         let ill = if self.is_well() { "" } else { "; that is too long" };
         writeln!(text, "phase      {}; the newest record came {} ago{ill}", self.phase, lasting(self.quiet))?;
+        if let Some(paused) = &self.paused {
+            writeln!(text, "paused     {}", paused.words())?;
+        }
         for wait in &self.waits {
             writeln!(text, "waits for  {}{}", wait.what, of(&wait.on))?;
         }

@@ -12,6 +12,7 @@ use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::TableOpening;
+use muster_core::messages::enrol::Engagement;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::Check;
@@ -35,6 +36,7 @@ use super::row::OwnRow;
 use crate::check::compare_results;
 use crate::conduct::{Delay, NodeConduct, Outside};
 use crate::exchange::{bring, reduce_part};
+use crate::pause::Watch;
 use crate::server::NodeContext;
 use crate::tell::{Uplink, tell};
 use crate::{JoinError, JoinOptions};
@@ -137,6 +139,32 @@ impl NodeDriver {
 
     pub(super) fn handle(&mut self, input: NodeInput) {
         self.machine.handle(self.now(), input);
+    }
+
+    /// Looks whether to pause, or to go on, while its channels have carried so many bytes.
+    ///
+    /// # Errors
+    /// [`JoinError`] where the disk fails.
+    pub(super) fn restrain(&mut self, watch: &mut Watch, carried: u64) -> Result<(), JoinError> {
+        let changed = watch.look(carried);
+        watch.keep(&self.home, false)?;
+        if changed {
+            let engagement = match watch.paused() {
+                Some(paused) => {
+                    self.progress.line(&format!(
+                        "pausing: {}. It finishes the round, answers for what it has computed, and then closes everything",
+                        paused.words()
+                    ));
+                    Engagement::Rests
+                }
+                None => {
+                    self.progress.line("no pause any more: it goes on");
+                    self.options.engagement
+                }
+            };
+            self.handle(NodeInput::Engage(engagement));
+        }
+        Ok(())
     }
 
     /// Takes what a task sends.

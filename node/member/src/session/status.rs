@@ -8,7 +8,7 @@ use muster_replica::contact;
 use muster_show::Shown;
 use muster_view::status::desk::Inquiry;
 use muster_view::status::window::Window;
-use muster_view::status::{Peer, Pulse, Status, Traffic, Wait, Way};
+use muster_view::status::{Paused, Peer, Pulse, Status, Traffic, Wait, Way};
 use tokio::sync::mpsc;
 
 use super::driver::NodeDriver;
@@ -38,7 +38,7 @@ impl Seen {
     }
 
     /// What this member does.
-    pub(super) fn status(&self, driver: &NodeDriver) -> Status {
+    pub(super) fn status(&self, driver: &NodeDriver, paused: Option<&Paused>) -> Status {
         let (ledger, peers, me) = (driver.machine.ledger(), &driver.peers, driver.me());
         let way = |contact: &_, has_address| {
             Way::of(has_address, peers.is_connected(contact), peers.may_dial(contact))
@@ -53,6 +53,7 @@ impl Seen {
         let (sent, received) = peers.traffic();
         status.traffic = Traffic { sent, received };
         status.waits.extend(waits(driver));
+        status.paused = paused.cloned();
         status
     }
 }
