@@ -261,7 +261,8 @@ impl Liar {
                 let response = match decode(&request) {
                     Ok(Request::Manifest) => Bytes::new(manifest.bytes()).map(Response::Manifest),
                     Ok(Request::Data(query)) => {
-                        let mut bytes = dataset.chunks(query.file, query.first, query.count).to_vec();
+                        let bytes = dataset.chunks(query.file, query.first, query.count);
+                        let mut bytes = bytes.map_err(|error| Unanswered::Refused(error.to_string()))?;
                         if query.file == DataFile::Parameters {
                             lie(&mut bytes);
                         }

@@ -353,7 +353,7 @@ impl Story {
             Request::Data(query) => {
                 let count = query.count.min(64);
                 let chunks = self.archive.dataset.chunks(query.file, query.first, count);
-                Response::Bytes(Bytes::new(chunks.to_vec()).ok()?)
+                Response::Bytes(Bytes::new(chunks.ok()?).ok()?)
             }
             Request::Evidence(name) => {
                 let evidence = contradiction(self.archive.manifest.run());

@@ -153,7 +153,7 @@ struct Text {
 
 impl Text {
     fn window(&self, index: u64) -> Vec<u32> {
-        self.dataset.window(index, self.sequence)
+        self.dataset.window(index, self.sequence).expect("a text in memory")
     }
 
     /// The row of a window, by what stands before it.

@@ -137,10 +137,10 @@ impl Run {
         let dataset = Dataset::of_bytes(train, held_out);
         let toml = std::fs::read_to_string(settings)?;
         let manifest = Settings::parse(settings, &toml)?.manifest(&makers, dataset.data())?;
-        let held_out = dataset.held_out_windows(manifest.model.sequence, options.held);
+        let held_out = dataset.held_out_windows(manifest.model.sequence, options.held)?;
         let mut exact = Exact::new(options.threads, None)?;
         let seed = assign::calibration_seed(manifest.run());
-        let state = exact.initial(&manifest, &leaf_windows(&manifest, &dataset, &seed, Leaf(0), None));
+        let state = exact.initial(&manifest, &leaf_windows(&manifest, &dataset, &seed, Leaf(0), None)?);
         let (members, flip) = (options.members, options.flip);
         let layout = Layout::of_run(&manifest);
         Ok(Self { manifest, layout, exact, dataset, held_out, state, earlier: None, members, flip })
@@ -174,7 +174,7 @@ impl Run {
             let state = self.earlier.as_ref().unwrap_or(&self.state);
             let mut tasks = (0..quota).map(|position| {
                 let leaf = assign::leaf(Slot(member as u16), self.members as u16, position);
-                let windows = leaf_windows(manifest, dataset, &seed, leaf, None);
+                let windows = leaf_windows(manifest, dataset, &seed, leaf, None).expect("the text");
                 LeafTask { state, round_seed: seed, leaf, windows, q: Vec::new() }
             });
             self.exact.leaves(manifest, &mut tasks, &mut |q, own| {

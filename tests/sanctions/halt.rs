@@ -125,7 +125,7 @@ impl Liar {
             Request::Manifest => Response::Manifest(Bytes::new(manifest.bytes()).ok()?),
             Request::Data(query) => {
                 let chunks = dataset.chunks(query.file, query.first, query.count.min(64));
-                Response::Bytes(Bytes::new(chunks.to_vec()).ok()?)
+                Response::Bytes(Bytes::new(chunks.ok()?).ok()?)
             }
             Request::Follow(follow) => {
                 let told = self.told.lock().expect("one at a time");

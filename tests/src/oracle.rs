@@ -33,7 +33,7 @@ pub fn train(folder: &Path) -> Digest {
     let layout = Layout::of_run(manifest);
     let mut arithmetic = Exact::new(1, None).expect("a processor");
     let windows = |seed: &Digest, leaf, route: Option<&Route>| {
-        leaf_windows(manifest, &archive.dataset, seed, leaf, route)
+        leaf_windows(manifest, &archive.dataset, seed, leaf, route).expect("the text")
     };
     let calibration = windows(&assign::calibration_seed(manifest.run()), Leaf(0), None);
     let mut state = arithmetic.initial(manifest, &calibration);

@@ -59,9 +59,9 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let mut course = Course::begin(manifest.clone(), dataset, threads).map_err(Failure::arithmetic)?;
     let rounds = calibrating.rounds.unwrap_or(manifest.training.rounds);
     let plan = SamplingPlan::of(rounds, calibrating.leaves);
-    tracing::info!("{}", ahead(&course, &mut machines, &plan));
+    tracing::info!("{}", ahead(&course, &mut machines, &plan)?);
     let bar = bar(plan.trained(course.leaves()) + plan.compared());
-    let (measured, trial) = gather(&mut course, &mut machines, profile, &plan, &|| bar.inc(1));
+    let (measured, trial) = gather(&mut course, &mut machines, profile, &plan, &|| bar.inc(1))?;
     bar.finish_and_clear();
     let settled = settle(&manifest, profile, &measured, &trial).map_err(|Misuse(why)| {
         let others = machines.iter().any(|machine| !machine.member);
@@ -85,16 +85,16 @@ fn gather(
     profile: Profile,
     plan: &SamplingPlan,
     done: &dyn Fn(),
-) -> (Measured, ToleranceTrial) {
+) -> Result<(Measured, ToleranceTrial), Failure> {
     let manifest = course.manifest().clone();
     let mut measured = Measured::new(&manifest.model, machines.len());
     let mut trial = ToleranceTrial::new(&manifest, machines);
     let any = tolerant(&manifest, profile, Tolerance::none());
     for checkpoint in &plan.checkpoints {
-        course.train(*checkpoint, done);
+        course.train(*checkpoint, done)?;
         trial.checkpoint();
         for leaf in 0..2 * u64::from(plan.leaves) {
-            let passage = course.passage(leaf);
+            let passage = course.passage(leaf)?;
             let leaves = computed(machines, &manifest, &course.job(&passage));
             if leaf < u64::from(plan.leaves) {
                 measured.compare(&leaves);
@@ -105,12 +105,12 @@ fn gather(
             done();
         }
     }
-    (measured, trial)
+    Ok((measured, trial))
 }
 
 /// What will be done, and how long that takes by a leaf of each machine.
-fn ahead(course: &Course, machines: &mut [LeafComputer], plan: &SamplingPlan) -> String {
-    let passage = course.passage(0);
+fn ahead(course: &Course, machines: &mut [LeafComputer], plan: &SamplingPlan) -> Result<String, Failure> {
+    let passage = course.passage(0)?;
     let mut seconds = |machine: &mut LeafComputer| {
         // The first leaf takes longer: it makes buffers and plans.
         machine.leaf(course.manifest(), &course.job(&passage));
@@ -132,7 +132,7 @@ fn ahead(course: &Course, machines: &mut [LeafComputer], plan: &SamplingPlan) ->
     if training > LONG {
         text += "; --rounds N trains fewer, for runs of up to 2·N rounds";
     }
-    text
+    Ok(text)
 }
 
 /// A time in words.

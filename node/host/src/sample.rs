@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::ids::Round;
-use muster_core::manifest::{Manifest, Tokeniser};
+use muster_core::manifest::{DataFile, Manifest, Tokeniser};
 use muster_organise::generate::{Sampling, Words, Writer, read_of};
 use muster_replica::HeldOutState;
 use muster_view::event::LogEvent;
@@ -38,9 +38,10 @@ impl Sampler {
         manifest.model.decoder().filter(|_| small)?;
         let words = Words::of(&manifest, folder, None);
         let words = words.inspect_err(|error| tracing::warn!("pages show no samples: {error}")).ok()?;
-        let held_out = String::from_utf8_lossy(court.dataset.held_out());
+        // A character has 4 bytes at most.
+        let held_out = court.dataset.read(DataFile::HeldOut, 0..4 * PROMPT as u64).ok()?;
         let prompt = match manifest.data.tokeniser {
-            Tokeniser::Bytes => held_out.chars().take(PROMPT).collect(),
+            Tokeniser::Bytes => String::from_utf8_lossy(&held_out).chars().take(PROMPT).collect(),
             Tokeniser::File(_) => String::new(),
         };
         Some(Self { manifest, words, prompt, due: 0 })

@@ -149,7 +149,9 @@ fn refused(why: &str) -> Unanswered {
 fn data(dataset: &Dataset, query: &DataQuery) -> Result<Response, Unanswered> {
     // A stranger chooses the count.
     let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
-    bytes(dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
+    let chunks = dataset.chunks(query.file, query.first, count);
+    let chunks = chunks.inspect_err(|error| tracing::error!("text is not served: {error}"));
+    bytes(chunks.map_err(|_| refused("these chunks cannot be read"))?, Response::Bytes)
 }
 
 fn bytes<const MAX: usize>(

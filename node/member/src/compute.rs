@@ -59,7 +59,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// The sum of the quota's leaves; of fewer once the deadline has passed. All of them are kept.
+    /// The sum of the quota's leaves; of fewer once the deadline has passed, or where text cannot be read. All of them are kept.
     pub fn sum(&self, arithmetic: &mut dyn Arithmetic) -> Summed {
         self.sum_within(arithmetic, usize::MAX)
     }
@@ -130,9 +130,10 @@ impl Assignment {
         found
     }
 
-    /// The windows of text that a leaf is computed on.
-    pub fn windows(&self, leaf: Leaf) -> Vec<Vec<u32>> {
-        leaf_windows(&self.manifest, &self.dataset, &self.seed, leaf, self.route.as_ref())
+    /// The windows of text that a leaf is computed on; none where the text cannot be read, which is told.
+    pub fn windows(&self, leaf: Leaf) -> Option<Vec<Vec<u32>>> {
+        let windows = leaf_windows(&self.manifest, &self.dataset, &self.seed, leaf, self.route.as_ref());
+        windows.inspect_err(|error| tracing::error!("round {}: no text for a leaf: {error}", self.round)).ok()
     }
 
     /// What the slot's own leaves are computed of.
@@ -140,7 +141,8 @@ impl Assignment {
         Recipe { manifest: &self.manifest, state: &self.state, slot: self.slot, windows }
     }
 
-    /// Computes leaves at these positions, of whatever the recipe says, with the round's dither.
+    /// Computes leaves at these positions, of whatever the recipe says, with the round's dither, up to the first whose text is not
+    /// there.
     pub fn compute(
         &self,
         arithmetic: &mut dyn Arithmetic,
@@ -149,10 +151,10 @@ impl Assignment {
         take: &mut dyn FnMut(LeafSum),
     ) {
         let Recipe { manifest, state, slot, windows } = *recipe;
-        let mut tasks = positions.map(|position| {
+        let mut tasks = positions.map_while(|position| {
             let leaf = assign::leaf(slot, self.seats, position);
-            let (windows, q) = (windows(leaf), self.spares.take());
-            LeafTask { state, round_seed: self.seed, leaf, windows, q }
+            let (windows, q) = (windows(leaf)?, self.spares.take());
+            Some(LeafTask { state, round_seed: self.seed, leaf, windows, q })
         });
         arithmetic.leaves(manifest, &mut tasks, &mut |q, loss| take((q, loss)));
     }
@@ -164,8 +166,8 @@ fn not_kept(round: Round, error: &io::Error) {
     );
 }
 
-/// The text that a leaf is computed on.
-pub type LeafText<'a> = dyn Fn(Leaf) -> Vec<Vec<u32>> + Sync + 'a;
+/// The text that a leaf is computed on, if it is there.
+pub type LeafText<'a> = dyn Fn(Leaf) -> Option<Vec<Vec<u32>>> + Sync + 'a;
 
 /// What leaves are computed of. An attack may take something else than its assignment says.
 #[derive(Clone, Copy)]

@@ -15,10 +15,11 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use muster_core::manifest::Data;
+use muster_core::limits::DATA_BYTES;
+use muster_core::manifest::{Data, DataFile};
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::{
-    self, JoinedTexts, MOST_BYTES, Numbering, RouterSize, TextName, row_shares, unigram_bigram,
+    self, Draft, JoinedTexts, Numbering, RouterSize, TextName, row_shares, unigram_bigram,
 };
 use muster_view::words::counted;
 
@@ -34,7 +35,7 @@ pub const ROUTE_TOKENS: u16 = 64;
 /// The field or column that holds the text, unless somebody says otherwise.
 pub const COLUMN: &str = "text";
 /// One of this many texts, or tokens of a single text, is held out when nothing is said about it.
-const HELD_OUT_PART: usize = 20;
+const HELD_OUT_PART: u64 = 20;
 /// Bytes that a corpus may have beyond where somebody wanted no more: texts come a piece at a time.
 const SPARE: u64 = 32 << 20;
 /// Bytes of text that a tokeniser is made from, nearly.
@@ -82,7 +83,7 @@ pub struct PackedCorpus {
     pub ending: Option<Ending>,
     /// What people should know of how it came about, a sentence each.
     pub remarks: Vec<String>,
-    /// Loss on the held-out text of a unigram model of the training text, in nats per token.
+    /// Loss on the held-out text of a unigram model of the training text, in nats per token; of long texts, as `unigram_bigram` says.
     pub unigram: f64,
     /// The same of a bigram model.
     pub bigram: f64,
@@ -108,22 +109,26 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
         let done = reading.bytes.get();
         progress(done, total.map_or(0, |total| total.max(done)));
     };
-    let mut join = |texts: &mut Mixture| Joining::new(options, numbers.as_ref()).join(texts, &mut told);
-    let mut train = join(&mut sources.train)?;
-    let held_out = match &mut sources.held_out {
-        Some(held_out) => join(held_out)?,
-        None => train.hold_out(HELD_OUT_PART),
-    };
     let numbering = numbers.as_ref().map(Numbers::numbering);
-    let data = dataset::pack_joined(train, held_out, &options.out, numbering.as_ref(), options.router)?;
+    let draft = Draft::new(&options.out)?;
+    let mut join = |file, texts: &mut Mixture| {
+        let joined = JoinedTexts::new(&draft, file, numbering.as_ref())?;
+        Joining::new(options, numbers.as_ref(), joined).join(texts, &mut told)
+    };
+    let mut train = join(DataFile::Training, &mut sources.train)?;
+    let held_out = match &mut sources.held_out {
+        Some(held_out) => join(DataFile::HeldOut, held_out)?,
+        None => train.hold_out(&draft, HELD_OUT_PART)?,
+    };
+    let data = dataset::pack_joined(train, held_out, draft, numbering.as_ref(), options.router)?;
     if let Some(ending) = numbers.as_ref().and_then(|numbers| numbers.ending.as_ref()) {
         ending.write(&options.out)?;
     }
     let corpus = dataset::Dataset::open(&options.out, &data)?;
-    let (unigram, bigram) = unigram_bigram(&corpus);
+    let (unigram, bigram) = unigram_bigram(&corpus)?;
     let remarks = remarks(options, &reading, &sources, &data);
     let ending = numbers.and_then(|numbers| numbers.ending);
-    Ok(PackedCorpus { data, ending, remarks, unigram, bigram, shares: row_shares(&corpus) })
+    Ok(PackedCorpus { data, ending, remarks, unigram, bigram, shares: row_shares(&corpus)? })
 }
 
 /// A tokeniser, and what ends texts in its numbers.
@@ -227,15 +232,15 @@ impl Sources {
     /// Refuses at once what is too much: files that are texts take as many bytes as a corpus of bytes.
     fn check_length(&self, out: &Path) -> Outcome<()> {
         let bytes: u64 = self.texts.iter().filter_map(length_of_text).sum();
-        if bytes > MOST_BYTES { Err(too_much(out, "the files have", bytes)) } else { Ok(()) }
+        if bytes > DATA_BYTES { Err(too_much(out, "the files have", bytes)) } else { Ok(()) }
     }
 }
 
 fn too_much(out: &Path, what: &str, bytes: u64) -> Failure {
     let out = out.display();
     Failure::usage(format!(
-        "{out}: {what} {bytes} bytes, and a corpus may have {MOST_BYTES}, which members hold in memory; name less text, or pack \
-         only the first of it: --most 0.5 (GiB)"
+        "{out}: {what} {bytes} bytes, and a corpus may have {DATA_BYTES}; name less text, or pack only the first of it: --most 512 \
+         (GiB)"
     ))
 }
 
@@ -248,17 +253,16 @@ struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    fn new(options: &'a PackOptions, numbers: Option<&'a Numbers>) -> Self {
+    fn new(options: &'a PackOptions, numbers: Option<&'a Numbers>, joined: JoinedTexts) -> Self {
         let encoder = numbers.map(|numbers| TextEncoder::new(&numbers.tokeniser));
-        let numbering = numbers.map(Numbers::numbering);
-        Self { options, numbers, encoder, joined: JoinedTexts::new(numbering.as_ref()) }
+        Self { options, numbers, encoder, joined }
     }
 
     /// All of them, or as many as fit.
     fn join(mut self, texts: &mut Mixture, told: &mut dyn FnMut()) -> Outcome<JoinedTexts> {
-        let most = self.options.most.map_or(MOST_BYTES + 1, |most| most.min(MOST_BYTES - SPARE));
+        let most = self.options.most.map_or(DATA_BYTES + 1, |most| most.min(DATA_BYTES - SPARE));
         let mut open = None;
-        while (self.joined.len() as u64) < most
+        while self.joined.len() < most
             && let Some(piece) = texts.next()
         {
             let piece = piece.map_err(|fault| together(fault, texts.faults()))?;
@@ -274,8 +278,8 @@ impl<'a> Joining<'a> {
             let rest = encoder.finish()?;
             rest.into_iter().try_for_each(|part| self.push_numbers(part))?;
         }
-        let bytes = self.joined.len() as u64;
-        if bytes > MOST_BYTES && self.options.most.is_none() {
+        let bytes = self.joined.len();
+        if bytes > DATA_BYTES && self.options.most.is_none() {
             return Err(too_much(&self.options.out, "the text takes at least", bytes));
         }
         Ok(self.joined)
@@ -284,9 +288,8 @@ impl<'a> Joining<'a> {
     fn push(&mut self, piece: Piece) -> Outcome<()> {
         let Piece { text, name, ends } = piece;
         let Some(encoder) = &mut self.encoder else {
-            self.joined.push_bytes(text.as_bytes());
-            self.end(name, ends);
-            return Ok(());
+            self.joined.push_bytes(text.as_bytes())?;
+            return self.end(name, ends);
         };
         let parts = encoder.push(&text, name, ends)?;
         parts.into_iter().try_for_each(|part| self.push_numbers(part))
@@ -305,15 +308,15 @@ impl<'a> Joining<'a> {
             )));
         }
         self.joined.push_numbers(&numbers, &name.source)?;
-        self.end(name, ends);
-        Ok(())
+        self.end(name, ends)
     }
 
     /// Ends the text in work; one without anything is none.
-    fn end(&mut self, name: TextName, ends: bool) {
+    fn end(&mut self, name: TextName, ends: bool) -> Outcome<()> {
         if ends && !self.joined.is_at_start() {
-            self.joined.end(name);
+            self.joined.end(name)?;
         }
+        Ok(())
     }
 }
 

@@ -128,6 +128,8 @@ fn walk(folder: &Path, name: &str, found: &mut Vec<(String, PathBuf)>) -> std::i
 mod tests {
     use muster_replica::exit::Exit;
 
+    use muster_core::manifest::DataFile;
+
     use super::*;
 
     #[test]
@@ -171,12 +173,13 @@ mod tests {
         let out = directory.path().join("corpus");
         let data = pack_from(&folders, &out, None).unwrap();
         let corpus = dataset::Dataset::open(&out, &data).unwrap();
-        let train = String::from_utf8(corpus.train().to_vec()).unwrap();
+        let text = |file| String::from_utf8(corpus.read(file, 0..u64::MAX).unwrap()).unwrap();
+        let train = text(DataFile::Training);
         assert!(
             train.starts_with("first\0arrayvec second\0arrayvec third\0first\0blake3 second\0"),
             "{train}"
         );
-        assert!(corpus.held_out().starts_with(b"first\0bytes second\0bytes third\0"));
+        assert!(text(DataFile::HeldOut).starts_with("first\0bytes second\0bytes third\0"));
     }
 
     #[test]

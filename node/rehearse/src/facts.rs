@@ -206,7 +206,7 @@ impl Facts {
             factor: bad.factor.unwrap_or(1.0),
         });
         let model = &archive.manifest.model;
-        let (unigram, bigram) = unigram_bigram(&archive.dataset);
+        let (unigram, bigram) = unigram_bigram(&archive.dataset)?;
         Ok(Self {
             run: format!("{:#}", archive.manifest.run()),
             rounds: observed.live.rounds,

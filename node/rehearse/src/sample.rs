@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use muster_compute::Exact;
+use muster_core::manifest::DataFile;
 use muster_organise::checkpoint::Checkpoint;
 use muster_organise::generate::{Sampling, Words, Writer, read_of};
 use muster_replica::archive::Archive;
@@ -21,8 +22,9 @@ pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) ->
     if archive.manifest.model.decoder().is_none() {
         return Ok(String::new());
     }
-    let held_out = String::from_utf8_lossy(archive.dataset.held_out());
-    let first: String = held_out.chars().take(SAMPLE_PROMPT).collect();
+    // A character has 4 bytes at most.
+    let held_out = archive.dataset.read(DataFile::HeldOut, 0..4 * SAMPLE_PROMPT as u64)?;
+    let first: String = String::from_utf8_lossy(&held_out).chars().take(SAMPLE_PROMPT).collect();
     let prompt = if rehearsal.text.is_empty() { RUST_PROMPT } else { &first };
     let mut exact = Exact::new(1, None)?;
     let checkpoint = Checkpoint::open(folder, None, &mut exact)?;

@@ -220,7 +220,7 @@ pub(super) struct PackArguments {
     /// Parts that the paths of --text have in the bytes packed, in their order [default: all of each].
     #[arg(long, num_args = 1.., value_name = "PARTS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) weights: Vec<u32>,
-    /// Read no more when the corpus has about this many GiB, like 0.5; 1 is the most that a corpus may have.
+    /// Read no more when the corpus has about this many GiB, like 0.5; 1024 is the most that a text may have.
     #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
     pub(super) most: Option<u64>,
     /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.

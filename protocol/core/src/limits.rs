@@ -80,6 +80,10 @@ pub const GROUP_COEFFICIENTS: usize = 10_000;
 pub const PROJECTIONS: usize = 64;
 /// Bytes of one chunk of a dataset.
 pub const DATA_CHUNK_BYTES: usize = 4096;
+/// Chunks of one page of a dataset, which is checked by itself.
+pub const PAGE_CHUNKS: u64 = 1 << 4;
+/// Levels of a Merkle tree between the leaves and the nodes of its pages.
+pub const PAGE_LEVELS: u32 = 4;
 /// Bytes of a dataset.
 pub const DATA_BYTES: u64 = 1 << 40;
 /// Bytes of a tokeniser's file.

@@ -108,6 +108,80 @@ impl Proof {
     }
 }
 
+/// A tree in short (MERKLE-7): its nodes [`limits::PAGE_LEVELS`] above the leaves, one for each page of leaves; the top, where the
+/// tree has no such level. Whoever has the outline checks every page by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    count: u64,
+    pages: Vec<Digest>,
+}
+
+impl Outline {
+    /// Of so many leaves; none where these are not as many pages as the leaves have.
+    pub fn new(count: u64, pages: Vec<Digest>) -> Option<Self> {
+        (pages.len() as u64 == Self::pages_of(count)).then_some(Self { count, pages })
+    }
+
+    /// Pages that so many leaves have.
+    pub fn pages_of(count: u64) -> u64 {
+        count.div_ceil(limits::PAGE_CHUNKS)
+    }
+
+    /// The node of a page by its leaves, at least one.
+    pub fn page(number: u64, leaves: &[Digest]) -> Digest {
+        let top = levels_of_page(number, leaves).pop().unwrap_or_default();
+        top.first().copied().unwrap_or_default()
+    }
+
+    /// Commitment to the whole tree (MERKLE-4).
+    pub fn root(&self) -> Digest {
+        Tree { count: self.count, ..self.tree() }.root()
+    }
+
+    /// Nodes of the pages.
+    pub fn pages(&self) -> &[Digest] {
+        &self.pages
+    }
+
+    /// The upper part of the tree, for [`Self::prove`].
+    pub fn tree(&self) -> Tree {
+        Tree::new(self.pages.iter().copied())
+    }
+
+    /// That leaf `index` is in the tree, by the leaves of its page and the upper part.
+    pub fn prove(&self, upper: &Tree, index: u64, leaves: &[Digest]) -> Option<Proof> {
+        let number = index / limits::PAGE_CHUNKS;
+        let mut place = usize::try_from(index % limits::PAGE_CHUNKS).ok()?;
+        if index >= self.count || place >= leaves.len() {
+            return None;
+        }
+        let mut levels = levels_of_page(number, leaves);
+        levels.pop();
+        let mut siblings = Vec::new();
+        for level in levels {
+            siblings.extend(level.get(place ^ 1).copied());
+            place /= 2;
+        }
+        siblings.extend(upper.prove(number)?.siblings.into_inner());
+        Some(Proof { siblings: List::new(siblings).ok()? })
+    }
+}
+
+/// The levels of a page from its leaves to its node.
+fn levels_of_page(number: u64, leaves: &[Digest]) -> Vec<Vec<Digest>> {
+    let mut levels = vec![leaves.to_vec()];
+    for _ in 0..limits::PAGE_LEVELS {
+        let Some(below) = levels.last() else { break };
+        // A tree of one page may end below. In a larger one the last page's only node is repeated (MERKLE-3).
+        if number == 0 && below.len() < 2 {
+            break;
+        }
+        let pair = |pair: &[Digest]| node(&pair[0], &pair[pair.len() - 1]);
+        levels.push(below.chunks(2).map(pair).collect());
+    }
+    levels
+}
+
 /// Where a node stands beside its sibling.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {

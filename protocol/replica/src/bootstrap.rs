@@ -127,7 +127,7 @@ pub async fn fetch_dataset(
     folder: &Path,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Arc<Dataset>, BootstrapError> {
-    // Made only once it is whole, so that an interrupted download leaves no folder.
+    // Made only once it is whole; an interrupted download goes on beside it.
     if folder.exists() {
         return Ok(Arc::new(Dataset::open(folder, data).map_err(FollowError::Store)?));
     }
@@ -136,7 +136,7 @@ pub async fn fetch_dataset(
         let Response::Bytes(bytes) = peers.ask(steward, &Request::Data(query)).await? else {
             return Err(PeerError::Unexpected.into());
         };
-        assembly.put(&bytes).map_err(PeerError::Reject)?;
+        assembly.put(&bytes).map_err(FollowError::Store)?.map_err(PeerError::Reject)?;
         progress(assembly.taken());
     }
     let dataset = assembly.finish().map_err(FollowError::Store)?;

@@ -62,11 +62,13 @@ pub struct Sources<'a> {
 pub fn seal(evidence: &Evidence, asked: Asked, sources: &Sources<'_>) -> Vec<u8> {
     let Sources { manifest, dataset, journal, roots } = *sources;
     let sequence = manifest.model.sequence;
+    let text = dataset.pieces(&asked.windows, &asked.routed, sequence, CONTENTS_BYTES / 2);
+    let text = text.inspect_err(|error| tracing::warn!("a bundle lacks its text: {error}"));
     let mut contents = Contents {
         manifest: manifest.clone(),
         evidence: evidence.clone(),
         // With its proofs, a text of half a bundle takes less than the whole.
-        text: dataset.pieces(&asked.windows, &asked.routed, sequence, CONTENTS_BYTES / 2),
+        text: text.unwrap_or_default(),
         state: None,
         contributions: Vec::new(),
         blocks: Vec::new(),

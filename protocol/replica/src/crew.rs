@@ -91,11 +91,11 @@ impl Crew {
             let own: Vec<usize> = (0..commits.len()).filter(|index| commits[*index].row() == row).collect();
             let chosen: Vec<&Commit> = own.iter().map(|index| commits[*index]).collect();
             let computed = if held.state.held().eq(layout.path(row)) {
-                self.path_sums(&held.state, &chosen, told)
+                self.path_sums(&held.state, &chosen, told)?
             } else {
                 let path: Vec<ShardId> = layout.path(row).collect();
                 let second = Regime::of(&self.manifest).begins_with_moments();
-                self.path_sums(&held.select(&path, second)?, &chosen, told)
+                self.path_sums(&held.select(&path, second)?, &chosen, told)?
             };
             own.into_iter().zip(computed).for_each(|(index, sum)| sums[index] = sum);
         }
@@ -107,7 +107,7 @@ impl Crew {
         path: &State,
         commits: &[&Commit],
         told: &(dyn Fn() + Sync),
-    ) -> Vec<(Vec<i32>, i64)> {
+    ) -> Result<Vec<(Vec<i32>, i64)>, StoreError> {
         let (manifest, dataset) = (&*self.manifest, &*self.dataset);
         let source = Source { manifest, dataset, state: path };
         let length = Layout::of_run(manifest).planes() * path.parameters.len();
@@ -120,11 +120,12 @@ impl Crew {
             firsts.map(move |first| (index, *commit, first..first + at_once(commit)))
         });
         let jobs = Mutex::new(jobs);
+        let unread = Mutex::new(None);
         let work = |worker: &mut LeafWorker| {
             loop {
                 let job = lock(&jobs).next();
                 let Some((index, commit, positions)) = job else { return };
-                worker.leaves(source, commit, positions, &mut |q, loss| {
+                let computed = worker.leaves(source, commit, positions, &mut |q, loss| {
                     if let Some(sum) = sums.get(index) {
                         let mut sum = lock(sum);
                         // Integers: the order in which workers finish changes no bit of the sum.
@@ -133,6 +134,9 @@ impl Crew {
                     }
                     told();
                 });
+                if let Err(error) = computed {
+                    return *lock(&unread) = Some(error);
+                }
             }
         };
         let work = &work;
@@ -141,7 +145,11 @@ impl Crew {
                 scope.spawn(move || work(worker));
             }
         });
-        sums.into_iter().map(|sum| sum.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+        if let Some(error) = lock(&unread).take() {
+            return Err(error);
+        }
+        let sum = |sum: Mutex<_>| sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(sums.into_iter().map(sum).collect())
     }
 }
 
@@ -157,35 +165,50 @@ impl LeafWorker {
         commit: &Commit,
         positions: Range<u32>,
         take: &mut dyn FnMut(&[i32], i64),
-    ) {
+    ) -> Result<(), StoreError> {
         let Source { manifest, dataset, state } = source;
         let round_seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
         let spare = Mutex::new(std::mem::take(&mut self.leaf));
-        let mut tasks = positions.map(|position| {
+        let mut unread = None;
+        let mut tasks = positions.map_while(|position| {
             let leaf = assign::leaf(commit.slot, commit.seats, position);
             let windows = leaf_windows(manifest, dataset, &round_seed, leaf, commit.route.as_ref());
-            LeafTask { state, round_seed, leaf, windows, q: std::mem::take(&mut lock(&spare)) }
+            let windows = windows.map_err(|error| unread = Some(error)).ok()?;
+            Some(LeafTask { state, round_seed, leaf, windows, q: std::mem::take(&mut lock(&spare)) })
         });
         self.arithmetic.leaves(manifest, &mut tasks, &mut |q, loss| {
             take(&q, loss);
             *lock(&spare) = q;
         });
         self.leaf = spare.into_inner().unwrap_or_else(PoisonError::into_inner);
+        unread.map_or(Ok(()), Err)
     }
 }
 
 /// The windows of a leaf (ASSIGN-3, ASSIGN-10).
+///
+/// # Errors
+/// What the text's file reports.
 pub fn leaf_windows(
     manifest: &Manifest,
     dataset: &Dataset,
     seed: &Digest,
     leaf: Leaf,
     route: Option<&Route>,
-) -> Vec<Vec<u32>> {
+) -> Result<Vec<Vec<u32>>, StoreError> {
     let sequence = manifest.model.sequence;
-    let row_of = &mut |window, open: RowSet| dataset.row_of(window, sequence, |row| open.contains(row));
+    let mut unread = None;
+    let row_of = &mut |window, open: RowSet| {
+        // What cannot be read once is not tried for each candidate.
+        let read = unread.is_none().then(|| dataset.row_of(window, sequence, |row| open.contains(row)))?;
+        read.map_err(|error| unread = Some(error)).ok().flatten()
+    };
+    let indices = assign::leaf_windows(manifest, seed, leaf, route, row_of);
+    if let Some(error) = unread {
+        return Err(error);
+    }
     // A route with no open row is nobody's: its windows are those of a state with one row.
-    let indices = assign::leaf_windows(manifest, seed, leaf, route, row_of)
+    let indices = indices
         .unwrap_or_else(|| assign::windows(seed, leaf, manifest.windows_of_leaf(), manifest.windows()));
     indices.iter().map(|index| dataset.window(*index, sequence)).collect()
 }

@@ -1,18 +1,22 @@
 //! Whether a run fits into this machine's memory, known before any is asked for.
 //!
-//! What is counted is what programs were seen to take (`tests/bench/memory.py`): what grows with the model, the committed files,
-//! which are in memory with the trees over them, and what a program takes beside. Swap counts as memory that is there.
+//! What is counted is what programs were seen to take (`tests/bench/memory.py`): what grows with the model, what of the committed
+//! files is in memory, and what a program takes beside. Swap counts as memory that is there.
 
 use std::fs;
 
 use muster_compute::{Machine, buffers};
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
-use muster_core::limits::DATA_CHUNK_BYTES;
-use muster_core::manifest::Manifest;
+use muster_core::limits::{DATA_CHUNK_BYTES, PAGE_CHUNKS};
+use muster_core::manifest::{DataFile, Manifest};
 use muster_core::regime::Regime;
+use muster_store::dataset::RECENT_BYTES;
 
 use crate::results::rounds_held;
+
+/// Bytes of a page of a committed file (DATA-1).
+const PAGE_BYTES: u64 = PAGE_CHUNKS * DATA_CHUNK_BYTES as u64;
 
 /// What a program takes beside all that grows with its run: its code, the runtime, connections, messages.
 const PROGRAM: u64 = 64 << 20;
@@ -50,7 +54,7 @@ pub struct Need {
     contributions: u64,
     /// What computing a leaf keeps.
     leaves: u64,
-    /// The committed files, parameters that were given included.
+    /// What of the committed files is in memory.
     text: u64,
 }
 
@@ -189,10 +193,16 @@ pub fn past(manifest: &Manifest, bytes: u64) -> u64 {
     bytes.saturating_mul(u64::from(manifest.retention.states.min(manifest.training.rounds)))
 }
 
-/// The committed files in memory, and the tree over the chunks of each: two hashes for a chunk.
+/// Of texts and given parameters a hash for each page, and the pages that were read last; of the other files all.
 fn text(manifest: &Manifest) -> u64 {
-    let files = manifest.data.all_bytes();
-    files.saturating_add((files / DATA_CHUNK_BYTES as u64).saturating_mul(64))
+    let of = |file: DataFile| {
+        let bytes = manifest.data.file_bytes(file);
+        match file {
+            DataFile::Tokeniser | DataFile::Router => bytes,
+            _ => bytes.min(RECENT_BYTES).saturating_add(bytes / PAGE_BYTES * 32),
+        }
+    };
+    DataFile::ALL.into_iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// What a node takes: following, contributions that are kept for audits, its own and those that others bring, a leaf and the sum
@@ -325,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_counted_by_everybody_who_holds_it() {
+    fn of_a_text_only_what_is_in_memory_is_counted() {
         let machine = Machine::new(1, None);
         let needs = |bytes| {
             let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 9, 2);
@@ -334,8 +344,8 @@ mod tests {
             one.into_iter().chain([contributing(&manifest, &machine)]).collect::<Vec<_>>()
         };
         for (small, large) in needs(0).into_iter().zip(needs(2 << 30)) {
-            // With a tree of two hashes for each 4,096 bytes.
-            assert_eq!(large.bytes() - small.bytes(), (2 << 30) + (2 << 30) / 64);
+            // A hash of 32 bytes for each 64 KiB, and the pages that were read last.
+            assert_eq!(large.bytes() - small.bytes(), (2 << 30) / 2048 + RECENT_BYTES);
             assert_eq!(large.beside_text().bytes(), small.beside_text().bytes());
         }
     }

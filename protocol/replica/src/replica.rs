@@ -489,14 +489,14 @@ pub(crate) fn mean_held_out_loss(
     held: &HeldState,
 ) -> Option<f64> {
     let (sequence, most, rows) = (manifest.model.sequence, held_out_windows(manifest), held.roots.rows());
+    let unread = |error: &StoreError| tracing::warn!("no held-out loss: {error}");
     let layout = Layout::of_run(manifest);
     let on_path = |row: Row| {
         let path: Vec<ShardId> = layout.path(row).collect();
-        let path = held.select(&path, false);
-        path.inspect_err(|error| tracing::warn!("no held-out loss: {error}")).ok()
+        held.select(&path, false).inspect_err(unread).ok()
     };
     if rows == 1 {
-        let windows = dataset.held_out_windows(sequence, most);
+        let windows = dataset.held_out_windows(sequence, most).inspect_err(unread).ok()?;
         if windows.is_empty() {
             return None;
         }
@@ -504,6 +504,7 @@ pub(crate) fn mean_held_out_loss(
         return Some(arithmetic.evaluate(manifest, read.as_ref().unwrap_or(&held.state), &windows));
     }
     let routed = dataset.routed_held_out_windows(sequence, most, |row| row.0 < rows);
+    let routed = routed.inspect_err(unread).ok()?;
     let (mut sum, mut count) = (0.0, 0);
     for row in held.shards().filter_map(ShardId::row) {
         let windows = routed.iter().filter(|window| window.row == Some(row));

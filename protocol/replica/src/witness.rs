@@ -12,6 +12,7 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 
 use crate::held::KeptState;
 
@@ -50,6 +51,11 @@ impl Exhibited {
     }
 }
 
+/// Text that could be read. A judge that lacks some decides nothing.
+fn at_hand<T>(read: Result<T, StoreError>) -> Option<T> {
+    read.inspect_err(|error| tracing::warn!("a judge lacks text: {error}")).ok()
+}
+
 impl Witness for Exhibited {
     fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State> {
         let kept = self.states.iter().find(|kept| kept.root() == *root)?;
@@ -58,11 +64,12 @@ impl Witness for Exhibited {
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
-        Some(indices.iter().map(|index| self.dataset.window(*index, self.sequence)).collect())
+        let windows = indices.iter().map(|index| self.dataset.window(*index, self.sequence));
+        at_hand(windows.collect())
     }
 
     fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {
-        self.dataset.row_of(window, self.sequence, |row| open.contains(row))
+        at_hand(self.dataset.row_of(window, self.sequence, |row| open.contains(row))).flatten()
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {

@@ -140,10 +140,10 @@ pub fn gather(plan: &Plan, done: &dyn Fn(&str)) -> Result<Vec<Gathered>, Misuse>
     let mut course = Course::begin(manifest.clone(), dataset, plan.threads)?;
     let mut losses = Vec::new();
     for checkpoint in &plan.checkpoints {
-        course.train(checkpoint.saturating_sub(1), &|| ());
+        course.train(checkpoint.saturating_sub(1), &|| ()).expect("the text");
         let before = course.state().clone();
-        course.train(*checkpoint, &|| ());
-        losses.push(course.held_out_loss());
+        course.train(*checkpoint, &|| ()).expect("the text");
+        losses.push(course.held_out_loss().expect("the text"));
         for desk in &mut desks {
             desk.checkpoint(&course, &before, plan.leaves);
             done(&format!("grid_bits {}, round {checkpoint}, {}", plan.grid_bits, desk.profile.name()));
@@ -196,7 +196,7 @@ impl Desk {
     /// The machine that audits is the last one that takes all windows at once, the one that cheats the first of libtorch.
     fn checkpoint(&mut self, course: &Course, before: &State, leaves: u64) {
         for leaf in 0..leaves {
-            let passage = course.passage(leaf);
+            let passage = course.passage(leaf).expect("the text");
             let all = computed(&mut self.machines, course.manifest(), &course.job(&passage));
             self.measured.compare(&all);
         }
@@ -207,7 +207,7 @@ impl Desk {
         for leaf in leaves..2 * leaves {
             let freeze = beacon(leaf << 32 | u64::from(course.state().step()));
             let probe = Probe::new(&any(course.manifest(), self.profile), &freeze, &beacon(leaf));
-            let passage = course.passage(leaf);
+            let passage = course.passage(leaf).expect("the text");
             let job = course.job(&passage);
             let all = computed(&mut self.machines, course.manifest(), &job);
             let rows = self.trial.add(&probe, &all);
@@ -275,7 +275,7 @@ fn cheating(
     match cheat {
         Cheat::Half => windows.truncate(windows.len() / 2),
         Cheat::Dropped => windows.truncate(windows.len() - 1),
-        Cheat::OtherData => windows = course.passage(leaf + 1_000_000).windows,
+        Cheat::OtherData => windows = course.passage(leaf + 1_000_000).expect("the text").windows,
         // The last token of a window is a target only.
         Cheat::Label => {
             if let Some(token) = windows.first_mut().and_then(|window| window.last_mut()) {

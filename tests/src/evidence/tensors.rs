@@ -39,10 +39,10 @@ pub fn table(plan: &Plan) -> Result<String, Misuse> {
         profiles.push(machines);
     }
     let mut course = Course::begin(manifest.clone(), dataset, plan.threads)?;
-    course.train(rounds, &|| ());
+    course.train(rounds, &|| ()).expect("the text");
     let layout = Layout::of_run(&manifest);
     for leaf in 0..LEAVES {
-        let passage = course.passage(leaf);
+        let passage = course.passage(leaf).expect("the text");
         let job = course.job(&passage);
         let gradients = profiles.iter_mut().map(|machines| {
             machines.iter_mut().map(|machine| machine.gradient(&manifest, &job)).collect::<Vec<_>>()

@@ -11,6 +11,7 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 use muster_replica::Replica;
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 
 /// Leaves of a round whose sum is certain to fit.
 const MOST_LEAVES: u32 = 256;
@@ -50,12 +51,15 @@ impl Course {
     }
 
     /// Trains until before this round; says when a leaf is done.
-    pub fn train(&mut self, to: u32, done: &dyn Fn()) {
+    ///
+    /// # Errors
+    /// What the text's file reports.
+    pub fn train(&mut self, to: u32, done: &dyn Fn()) -> Result<(), StoreError> {
         while self.round.0 < to {
             let d = self.state.parameters.len();
             let (mut sum, mut q) = (vec![0i32; d], vec![0; d]);
             for leaf in 0..self.leaves() {
-                let passage = self.passage(leaf.into());
+                let passage = self.passage(leaf.into())?;
                 let job = LeafJob {
                     state: &self.state,
                     round_seed: self.seed,
@@ -73,14 +77,18 @@ impl Course {
             self.round = self.round.next();
             self.seed = round_seed(self.manifest.run(), self.round, &self.state.root());
         }
+        Ok(())
     }
 
     /// What a leaf of this round is computed on; there are more than the round trains.
-    pub fn passage(&self, leaf: u64) -> Passage {
+    ///
+    /// # Errors
+    /// What the text's file reports.
+    pub fn passage(&self, leaf: u64) -> Result<Passage, StoreError> {
         let (leaf, manifest) = (Leaf(leaf), &self.manifest);
         let drawn = windows(&self.seed, leaf, manifest.training.leaf_windows, manifest.windows());
         let window = |index: &u64| self.dataset.window(*index, manifest.model.sequence);
-        Passage { leaf, windows: drawn.iter().map(window).collect() }
+        Ok(Passage { leaf, windows: drawn.iter().map(window).collect::<Result<_, _>>()? })
     }
 
     /// The job of a leaf of this round.
@@ -99,8 +107,11 @@ impl Course {
     }
 
     /// Loss on the held-out text, in nats per token.
-    pub fn held_out_loss(&mut self) -> f64 {
-        let windows = self.dataset.held_out_windows(self.manifest.model.sequence, 64);
-        self.exact.evaluate(&self.manifest, &self.state, &windows)
+    ///
+    /// # Errors
+    /// What the text's file reports.
+    pub fn held_out_loss(&mut self) -> Result<f64, StoreError> {
+        let windows = self.dataset.held_out_windows(self.manifest.model.sequence, 64)?;
+        Ok(self.exact.evaluate(&self.manifest, &self.state, &windows))
     }
 }

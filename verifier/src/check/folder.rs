@@ -224,13 +224,15 @@ impl Witness for FolderWitness {
 
     fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {
         let sequence = self.manifest.model.sequence;
-        self.dataset.as_ref()?.row_of(window, sequence, |row| open.contains(row))
+        let row = self.dataset.as_ref()?.row_of(window, sequence, |row| open.contains(row));
+        row.map_err(|error| self.missing.push(error.to_string())).ok().flatten()
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
         let dataset = self.dataset.as_ref()?;
         let sequence = self.manifest.model.sequence;
-        Some(indices.iter().map(|index| dataset.window(*index, sequence)).collect())
+        let windows = indices.iter().map(|index| dataset.window(*index, sequence)).collect::<Result<_, _>>();
+        windows.map_err(|error| self.missing.push(error.to_string())).ok()
     }
     fn ledger(&mut self, height: Height) -> Option<Ledger> {
         let ledger = self.chain(height);

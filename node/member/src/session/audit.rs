@@ -94,8 +94,7 @@ impl NodeDriver {
                         );
                         return false;
                     };
-                    recompute(&held.commit, state, manifest, dataset, &arithmetic, take);
-                    true
+                    recompute(&held.commit, state, manifest, dataset, &arithmetic, take)
                 };
                 let rows = kept.or_else(|| rows(&held, layout, &probe, threads, again))?;
                 let asked = AuditedContribution {
@@ -175,7 +174,7 @@ pub(super) fn rows(
     Rows::new(rows).ok()
 }
 
-/// Computes the leaves of a contribution again, on its state.
+/// Computes the leaves of a contribution again, on its state. Returns whether it could compute all.
 fn recompute(
     commit: &Commit,
     state: Arc<State>,
@@ -183,7 +182,7 @@ fn recompute(
     dataset: Arc<Dataset>,
     arithmetic: &Mutex<Box<dyn Backend>>,
     take: &mut dyn FnMut(LeafSum),
-) {
+) -> bool {
     let work = Assignment {
         route: commit.route.clone(),
         seed: assign::round_seed(manifest.run(), commit.round, &commit.state),
@@ -205,5 +204,10 @@ fn recompute(
     };
     // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.
     let mut arithmetic = lock(arithmetic);
-    work.leaves(&mut **arithmetic, &|_| true, take);
+    let mut computed = 0;
+    work.leaves(&mut **arithmetic, &|_| true, &mut |leaf| {
+        computed += 1;
+        take(leaf);
+    });
+    computed == commit.leaves
 }

@@ -185,6 +185,9 @@ impl Committing {
             let summed = ahead.unwrap_or_else(|| self.contribute(&work, &mut **arithmetic));
             (summed, arithmetic.threads())
         };
+        if summed.count == 0 {
+            return Err(JoinError::Environment("no leaf could be computed: nothing is committed to".into()));
+        }
         // What they were computed on is as large as what is made of them now.
         work.state = Arc::default();
         let leaves = Mutex::new(summed.take_leaves().map(Arc::new));

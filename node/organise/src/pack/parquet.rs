@@ -156,6 +156,7 @@ fn damaged(name: &str, error: &dyn Display) -> Failure {
 mod tests {
     use std::fs;
 
+    use muster_core::manifest::DataFile;
     use muster_replica::exit::Exit;
     use muster_store::dataset::Dataset;
     use parquet::basic::{Compression, ZstdLevel};
@@ -209,7 +210,7 @@ mod tests {
         let packed = pack(&options, &mut |done, total| told = (done, total))?;
         assert!(told.0 > 0 && told.0 <= told.1, "{told:?}");
         let corpus = Dataset::open(&out, &packed.data).unwrap();
-        Ok([corpus.train(), corpus.held_out()].map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()))
+        Ok([corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()].map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()))
     }
 
     #[test]

@@ -111,6 +111,7 @@ mod tests {
 
     use arrow_array::{ArrayRef, Int64Array, LargeStringArray, RecordBatch, StringArray};
     use arrow_ipc::writer::StreamWriter;
+    use muster_core::manifest::DataFile;
     use muster_replica::exit::Exit;
     use muster_store::dataset::Dataset;
 
@@ -171,12 +172,12 @@ mod tests {
             save(&saved, &[&one, &two], large);
             let packed = packed(&saved, None, "text", &out).unwrap();
             let corpus = Dataset::open(&out, &packed.data).unwrap();
-            assert_eq!((corpus.train(), corpus.held_out()), (&b"a\0b\0c\0"[..], "dä\0".as_bytes()));
+            assert_eq!([corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()], [&b"a\0b\0c\0"[..], "dä\0".as_bytes()]);
         }
         let (other, out) = (at("saved-true"), at("named"));
         let named = packed(&at("saved-false"), Some(&other), "text", &out).unwrap();
         let corpus = Dataset::open(&out, &named.data).unwrap();
-        assert_eq!(corpus.train(), corpus.held_out());
+        assert_eq!(corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap());
     }
 
     /// Rows of views may all be the same bytes: a file of some megabytes would be terabytes of text in memory.
@@ -199,7 +200,7 @@ mod tests {
         let options = PackOptions { text: vec![at("rows.arrow")], out, most, ..PackOptions::default() };
         let packed = pack(&options, &mut |_, _| ()).unwrap();
         let corpus = Dataset::open(&at("out"), &packed.data).unwrap();
-        assert!((4 << 20..6 << 20).contains(&(corpus.train().len() + corpus.held_out().len())));
+        assert!((4 << 20..6 << 20).contains(&(corpus.read(DataFile::Training, 0..u64::MAX).unwrap().len() + corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap().len())));
         // The most that this process has ever had, of 4 GiB that the rows are.
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
@@ -227,8 +228,8 @@ mod tests {
         assert_eq!(packed.data.tokens(), 30 * 4 + 30 * 3);
         assert!(told.last().is_some_and(|(done, total)| done == total && *total > 840), "{told:?}");
         let corpus = Dataset::open(&at("out"), &packed.data).unwrap();
-        assert_eq!(corpus.window(0, 8), [1, 2, 258, 300, 1, 2, 258, 300, 1]);
-        assert_eq!(corpus.window(20, 6), [258, 4, 300, 258, 4, 300, 258]);
+        assert_eq!(corpus.window(0, 8).unwrap(), [1, 2, 258, 300, 1, 2, 258, 300, 1]);
+        assert_eq!(corpus.window(20, 6).unwrap(), [258, 4, 300, 258, 4, 300, 258]);
         fs::write(at("saved").join(SPLITS), r#"{"splits": ["one", "two"]}"#).unwrap();
         let failure = pack(&PackOptions { out: at("more"), ..options }, &mut |_, _| ()).unwrap_err();
         assert!(failure.message.contains("has no split \"train\""), "{failure}");

@@ -14,7 +14,8 @@ impl NodeConduct for FavouriteText {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let sequence = work.manifest.model.sequence;
         let windows = 0..u64::from(work.manifest.windows_of_leaf());
-        let favourite: Vec<_> = windows.map(|index| work.dataset.window(index, sequence)).collect();
+        let favourite: Option<Vec<_>> =
+            windows.map(|index| work.dataset.window(index, sequence).ok()).collect();
         computed(work, arithmetic, &work.state, |_| favourite.clone())
     }
 }

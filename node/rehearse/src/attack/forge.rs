@@ -67,7 +67,7 @@ pub(super) fn computed(
     work: &Assignment,
     arithmetic: &mut dyn Arithmetic,
     state: &State,
-    windows: impl Fn(Leaf) -> Vec<Vec<u32>> + Sync,
+    windows: impl Fn(Leaf) -> Option<Vec<Vec<u32>>> + Sync,
 ) -> Summed {
     summed(work, arithmetic, &Recipe { state, ..work.recipe(&windows) }, work.quota)
 }

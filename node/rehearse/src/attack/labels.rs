@@ -14,9 +14,9 @@ impl NodeConduct for Labels {
     fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let last = work.manifest.model.vocabulary.saturating_sub(1);
         computed(work, arithmetic, &work.state, |leaf| {
-            let mut windows = work.windows(leaf);
+            let mut windows = work.windows(leaf)?;
             windows.iter_mut().flatten().for_each(|token| *token = last.saturating_sub(*token));
-            windows
+            Some(windows)
         })
     }
 }

@@ -21,6 +21,7 @@ impl NodeConduct for OtherRow {
         let (Some(route), Some(row)) = (&work.route, shard) else { return work.sum(arithmetic) };
         let seed = assign::calibration_seed(work.manifest.run());
         let windows = leaf_windows(&work.manifest, &work.dataset, &seed, Leaf(0), None);
+        let Ok(windows) = windows else { return work.sum(arithmetic) };
         let initial = arithmetic.initial(&work.manifest, &windows);
         // As many as the run began with: where the rows came to be later, that is the one of which all are copies.
         let rows = initial.held().filter(|shard| *shard != ShardId::TRUNK).count().max(1);

@@ -23,7 +23,7 @@ impl NodeConduct for Pick {
         };
         let route = Route { row, ..own.clone() };
         computed(work, arithmetic, &work.state, |leaf| {
-            leaf_windows(&work.manifest, &work.dataset, &work.seed, leaf, Some(&route))
+            leaf_windows(&work.manifest, &work.dataset, &work.seed, leaf, Some(&route)).ok()
         })
     }
 }

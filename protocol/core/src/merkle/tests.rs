@@ -108,3 +108,30 @@ fn known_answers() {
     ];
     assert_eq!(roots, expected);
 }
+
+#[test]
+fn merkle_7_an_outline_commits_to_the_same_as_the_tree_and_proves_the_same() {
+    for count in (0..70).chain([255, 256, 257, 300]) {
+        let leaves = leaves(count);
+        let tree = Tree::new(leaves.clone());
+        let pages = |leaves: &[Digest]| -> Vec<Digest> {
+            let pages = (0..).zip(leaves.chunks(limits::PAGE_CHUNKS as usize));
+            pages.map(|(number, leaves)| Outline::page(number, leaves)).collect()
+        };
+        let outline = Outline::new(count, pages(&leaves)).unwrap();
+        assert_eq!(outline.root(), tree.root(), "{count}");
+        assert_eq!(Outline::new(count + limits::PAGE_CHUNKS, pages(&leaves)), None);
+        let upper = outline.tree();
+        for index in 0..count {
+            let first = index / limits::PAGE_CHUNKS * limits::PAGE_CHUNKS;
+            let page = &leaves[first as usize..count.min(first + limits::PAGE_CHUNKS) as usize];
+            assert_eq!(outline.prove(&upper, index, page), tree.prove(index), "{index} of {count}");
+        }
+        assert_eq!(outline.prove(&upper, count, &leaves), None);
+        for place in 0..leaves.len() {
+            let mut altered = leaves.clone();
+            altered[place].0[3] ^= 1;
+            assert_ne!(Outline::new(count, pages(&altered)).unwrap().root(), tree.root());
+        }
+    }
+}

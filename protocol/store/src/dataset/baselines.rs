@@ -1,38 +1,61 @@
 //! What simple models make of a text, to show beside a trained one. For display only: plain floats.
 
 use super::Dataset;
+use crate::error::Result;
+
+/// Tokens that are read at once.
+const PIECE: u64 = 1 << 14;
 
 /// Weight of the unigram model within the bigram model, in occurrences.
 const PRIOR: f64 = 8.0;
 
-/// Held-out cross-entropy, in nats per token, of a unigram and a bigram model of tokens fitted on the training text.
+/// Training tokens that are counted, and held-out tokens that are predicted, at most: the first ones of a text. More would change
+/// the figures by less than people read, and pairs of tokens are counted in memory.
+const COUNTED: [u64; 2] = [1 << 27, 1 << 22];
+
+/// Held-out cross-entropy, in nats per token, of a unigram and a bigram model of tokens fitted on the training text; on the first
+/// 2^27 tokens, for the first 2^22 held-out ones, where there are more.
 ///
 /// Of `k` kinds of tokens, unigram: add one, `p(b) = (n(b) + 1) / (n + k)`. Bigram: the same smoothed by it with a
 /// Dirichlet prior (MacKay & Peto 1995), `p(b | a) = (n(ab) + 8·p(b)) / (n(a·) + 8)`. The token before the first one
 /// counts as 0. An empty held-out text gives 0.
-pub fn unigram_bigram(dataset: &Dataset) -> (f64, f64) {
-    let [train, held_out] = dataset.tokens();
-    fit(dataset.data().kinds(), train, held_out)
+///
+/// # Errors
+/// As of [`Dataset::read`].
+pub fn unigram_bigram(dataset: &Dataset) -> Result<(f64, f64)> {
+    let [counted, predicted] = COUNTED;
+    let held_out = dataset.tokens(&dataset.held_out, 0..predicted)?;
+    let train = |see: &mut dyn FnMut(&[u32])| {
+        let pages = (0..counted.min(dataset.training_tokens())).step_by(PIECE as usize);
+        for first in pages {
+            see(&dataset.tokens(&dataset.train, first..counted.min(first + PIECE))?);
+        }
+        Ok(())
+    };
+    fit(dataset.data().kinds(), train, &held_out)
 }
 
-/// The same of tokens below `kinds`.
+/// The same of tokens below `kinds`. `train` shows all of its tokens, a piece at a time.
 fn fit(
     kinds: u32,
-    train: impl Iterator<Item = u32> + Clone,
-    held_out: impl Iterator<Item = u32> + Clone,
-) -> (f64, f64) {
+    train: impl FnOnce(&mut dyn FnMut(&[u32])) -> Result<()>,
+    held_out: &[u32],
+) -> Result<(f64, f64)> {
     let mut after = vec![0u64; kinds as usize];
     let mut single = after.clone();
-    let mut pairs = Pairs::of(kinds, held_out.clone());
-    let mut total = 0u64;
-    for (before, token) in with_before(train) {
-        after[before as usize] += 1;
-        single[token as usize] += 1;
-        total += 1;
-        if let Some(index) = pairs.index(before, token) {
-            pairs.counts[index] += 1;
+    let mut pairs = Pairs::of(kinds, held_out);
+    let (mut total, mut before) = (0u64, 0);
+    train(&mut |tokens| {
+        for token in tokens.iter().copied() {
+            after[before as usize] += 1;
+            single[token as usize] += 1;
+            total += 1;
+            if let Some(index) = pairs.index(before, token) {
+                pairs.counts[index] += 1;
+            }
+            before = token;
         }
-    }
+    })?;
     let total = total as f64 + f64::from(kinds);
     let (mut one, mut two, mut tokens) = (0.0, 0.0, 0u64);
     for (before, token) in with_before(held_out) {
@@ -43,7 +66,7 @@ fn fit(
         tokens += 1;
     }
     let tokens = tokens.max(1) as f64;
-    (one / tokens, two / tokens)
+    Ok((one / tokens, two / tokens))
 }
 
 /// Counts of the pairs of a text, and of no others: of many kinds of tokens, all pairs would not fit into memory.
@@ -56,7 +79,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    fn of(kinds: u32, text: impl Iterator<Item = u32> + Clone) -> Self {
+    fn of(kinds: u32, text: &[u32]) -> Self {
         let key = |(before, token)| u64::from(before) << 32 | u64::from(token);
         let mut pairs: Vec<u64> = with_before(text).map(key).collect();
         pairs.sort_unstable();
@@ -73,17 +96,25 @@ impl Pairs {
     }
 }
 
-fn with_before(text: impl Iterator<Item = u32> + Clone) -> impl Iterator<Item = (u32, u32)> {
-    core::iter::once(0).chain(text.clone()).zip(text)
+fn with_before(text: &[u32]) -> impl Iterator<Item = (u32, u32)> {
+    core::iter::once(0).chain(text.iter().copied()).zip(text.iter().copied())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn fit_tokens(kinds: u32, train: &[u32], held_out: &[u32]) -> (f64, f64) {
+        let pieces = |see: &mut dyn FnMut(&[u32])| {
+            train.chunks(1000).for_each(see);
+            Ok(())
+        };
+        fit(kinds, pieces, held_out).unwrap()
+    }
+
     fn fit_bytes(train: &[u8], held_out: &[u8]) -> (f64, f64) {
         let tokens = |text: &[u8]| text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>();
-        fit(256, tokens(train).into_iter(), tokens(held_out).into_iter())
+        fit_tokens(256, &tokens(train), &tokens(held_out))
     }
 
     #[test]
@@ -113,8 +144,8 @@ mod tests {
     fn many_kinds_of_tokens_are_counted_alike() {
         let text: Vec<u32> = (0..10_000u32).map(|place| place * 7919 % 1013 * 1000).collect();
         let small: Vec<u32> = text.iter().map(|token| token / 1000).collect();
-        let (_, two) = fit(1_013_000, text.iter().copied(), text.iter().copied());
-        let (one, small_two) = fit(1013, small.iter().copied(), small.iter().copied());
+        let (_, two) = fit_tokens(1_013_000, &text, &text);
+        let (one, small_two) = fit_tokens(1013, &small, &small);
         assert!(two > small_two && two < one, "{small_two} {two} {one}");
     }
 }

@@ -1,20 +1,20 @@
 //! A corpus directory that appears whole: it is written beside its path and renamed into it.
 
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use muster_core::manifest::DataFile;
-
-use super::{ABOUT, Dataset, is_there, name};
+use super::ABOUT;
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, Care};
 use crate::patience::patiently;
 
 const LOCK: &str = "lock";
 
-/// Refuses a path where something is already.
-pub(super) fn vacant(out: &Path) -> Result<()> {
+/// Refuses a path for a new corpus where something is already.
+///
+/// # Errors
+/// [`crate::error::Kind::Refused`].
+pub fn vacant(out: &Path) -> Result<()> {
     let names = files::names(out)?;
     if out.file_name().is_none() {
         return Err(StoreError::refused(out, "is not a name for a new directory", "name another one"));
@@ -29,18 +29,104 @@ pub(super) fn vacant(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a corpus.
-pub(super) fn write(out: &Path, dataset: &Dataset, about: &str) -> Result<()> {
-    vacant(out)?;
-    let half = half(out);
-    files::make_directory(&half)?;
-    let lock = lock(&half, out)?;
-    let written = fill(&half, dataset, about).and_then(|()| settle(&half, out));
-    if written.is_err() {
-        let _ = files::remove_directory(&half);
+/// A corpus that is being written beside its path, which it takes once it is whole.
+#[derive(Debug)]
+pub struct Draft {
+    out: PathBuf,
+    half: PathBuf,
+    /// Whether what is there stays when it is dropped before it is whole.
+    stays: bool,
+    /// Held until the end.
+    _lock: File,
+}
+
+impl Draft {
+    /// With nothing in it: what a killed process left is removed, and nothing is left of one that is dropped before it is whole.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Refused`] where something is at `out`; [`crate::error::Kind::Locked`]; what the system reports.
+    pub fn new(out: &Path) -> Result<Self> {
+        let mut draft = Self::resumed(out)?;
+        draft.stays = false;
+        let left = files::names(&draft.half)?;
+        left.iter().filter(|name| *name != LOCK).try_for_each(|name| files::remove(&draft.path(name)))?;
+        Ok(draft)
     }
-    drop(lock);
-    written
+
+    /// With what an earlier process left, which stays until it is whole.
+    pub(super) fn resumed(out: &Path) -> Result<Self> {
+        vacant(out)?;
+        let half = half(out);
+        files::make_directory(&half)?;
+        let lock = lock(&half, out)?;
+        Ok(Self { out: out.to_owned(), half, stays: true, _lock: lock })
+    }
+
+    /// Has what is there removed in the end.
+    pub(super) fn forget(&mut self) {
+        self.stays = false;
+    }
+
+    /// Where its files are, and are to be.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place { at: &self.half, named: &self.out }
+    }
+
+    /// The path that it is to take.
+    pub(super) fn out(&self) -> &Path {
+        &self.out
+    }
+
+    /// Where it has a file meanwhile.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.half.join(name)
+    }
+
+    /// A new file, to be written to and read from.
+    pub(super) fn create(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        patiently(|| options.open(&path)).map_err(|error| StoreError::io(&path, &error))
+    }
+
+    /// Writes a whole file.
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        files::write(&self.path(name), Care::Durable, |file| file.write_all(bytes))
+    }
+
+    /// Takes its path with what people read about it, once its files are on the disk.
+    pub(super) fn settle(self, about: &str) -> Result<()> {
+        self.write(ABOUT, about.as_bytes())?;
+        for name in files::names(&self.half)? {
+            let path = self.path(&name);
+            let synced = patiently(|| File::open(&path)).and_then(|file| file.sync_all());
+            synced.map_err(|error| StoreError::io(&path, &error))?;
+        }
+        // The lock stays held by its open file: only its name must not be in the corpus.
+        files::remove(&self.path(LOCK))?;
+        files::sync_directory(&self.half)?;
+        // An empty directory gives way.
+        let _ = fs::remove_dir(&self.out);
+        fs::rename(&self.half, &self.out).map_err(|error| StoreError::io(&self.out, &error))?;
+        files::sync_directory(files::parent(&self.out))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Of one that has taken its path there is nothing here.
+        if !self.stays {
+            let _ = files::remove_directory(&self.half);
+        }
+    }
+}
+
+/// Where the files of a corpus are, and which directory errors name.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) at: &'a Path,
+    pub(super) named: &'a Path,
 }
 
 fn half(out: &Path) -> PathBuf {
@@ -65,25 +151,4 @@ fn lock(half: &Path, out: &Path) -> Result<File> {
         )),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
-}
-
-fn fill(half: &Path, dataset: &Dataset, about: &str) -> Result<()> {
-    let data = dataset.data();
-    let files = DataFile::ALL.into_iter().filter(|file| is_there(&data, *file));
-    let files = files.map(|file| (name(file), dataset.file(file)));
-    files.chain([(ABOUT, about.as_bytes())]).try_for_each(|(name, bytes)| {
-        let path = half.join(name);
-        files::write(&path, Care::Durable, |file: &mut dyn Write| file.write_all(bytes))
-    })
-}
-
-fn settle(half: &Path, out: &Path) -> Result<()> {
-    files::sweep(half)?;
-    // The lock stays held by its open file: only its name must not be in the corpus.
-    files::remove(&half.join(LOCK))?;
-    files::sync_directory(half)?;
-    // An empty directory gives way.
-    let _ = fs::remove_dir(out);
-    fs::rename(half, out).map_err(|error| StoreError::io(out, &error))?;
-    files::sync_directory(files::parent(out))
 }

@@ -10,6 +10,7 @@ use muster_core::manifest::{Data, DataFile};
 use muster_core::merkle::{Proof, leaf};
 
 use super::{Dataset, Routing, tokens};
+use crate::error::Result;
 
 /// Chunks of the training text as they travel, and the router's file where the run has one. Nothing of it is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -28,13 +29,16 @@ struct Piece {
 impl Dataset {
     /// What gives these windows, and those of `routed` their rows, to somebody who lacks the text; nothing where that takes more
     /// than `most` bytes.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
     pub fn pieces(
         &self,
         windows: &BTreeSet<u64>,
         routed: &BTreeSet<u64>,
         sequence: u32,
         most: u64,
-    ) -> Pieces {
+    ) -> Result<Pieces> {
         let (data, before_row) = (self.data(), self.routing.as_ref().map_or(0, Routing::tokens));
         let router = self.routing.as_ref().filter(|_| !routed.is_empty()).map(Routing::file);
         let mut bytes = router.map_or(0, |file| file.len() as u64);
@@ -44,15 +48,18 @@ impl Dataset {
         for chunk in read.chain(before).flat_map(|tokens| chunks(&data, tokens)) {
             bytes += if wanted.insert(chunk) { DATA_CHUNK_BYTES as u64 } else { 0 };
             if bytes > most {
-                return Pieces::default();
+                return Ok(Pieces::default());
             }
         }
+        let upper = self.upper();
         let piece = |chunk| {
-            let bytes = self.chunks(DataFile::Training, chunk, 1).to_vec();
-            Some(Piece { chunk, bytes, proof: self.proof(DataFile::Training, chunk)? })
+            let bytes = self.chunks(DataFile::Training, chunk, 1)?;
+            let proof = self.prove(&upper, chunk)?;
+            Ok(proof.map(|proof| Piece { chunk, bytes, proof }))
         };
         let router = router.map_or_else(Vec::new, <[u8]>::to_vec);
-        Pieces { chunks: wanted.into_iter().filter_map(piece).collect(), router }
+        let chunks = wanted.into_iter().filter_map(|chunk| piece(chunk).transpose());
+        Ok(Pieces { chunks: chunks.collect::<Result<_>>()?, router })
     }
 }
 
@@ -89,7 +96,7 @@ impl Excerpt {
     ///
     /// # Errors
     /// In words: which piece is not what the run committed to.
-    pub fn checked(data: &Data, pieces: Pieces) -> Result<Self, String> {
+    pub fn checked(data: &Data, pieces: Pieces) -> core::result::Result<Self, String> {
         let size = DATA_CHUNK_BYTES as u64;
         let count = data.bytes.div_ceil(size);
         let mut chunks = BTreeMap::new();
@@ -170,10 +177,10 @@ mod tests {
     fn an_excerpt_gives_its_windows_and_no_others() {
         let (text, sequence) = (text(), 100);
         let wanted: BTreeSet<u64> = [0, 40, 41, 199].into();
-        let pieces = text.pieces(&wanted, &BTreeSet::new(), sequence, u64::MAX);
+        let pieces = text.pieces(&wanted, &BTreeSet::new(), sequence, u64::MAX).unwrap();
         let excerpt = Excerpt::checked(&text.data(), pieces).unwrap();
         for window in wanted {
-            assert_eq!(excerpt.window(window, sequence), Some(text.window(window, sequence)), "{window}");
+            assert_eq!(excerpt.window(window, sequence), Some(text.window(window, sequence).unwrap()), "{window}");
             assert_eq!(excerpt.row_of(window, sequence, |_| true), Some(Row(0)));
         }
         assert_eq!(excerpt.window(90, sequence), None);
@@ -182,7 +189,7 @@ mod tests {
     #[test]
     fn audit_30_of_more_windows_than_there_is_room_for_nothing_is_copied() {
         let text = text();
-        let pieces = |most| text.pieces(&(0..200).collect(), &BTreeSet::new(), 100, most);
+        let pieces = |most| text.pieces(&(0..200).collect(), &BTreeSet::new(), 100, most).unwrap();
         let whole = 5 * DATA_CHUNK_BYTES as u64;
         assert_eq!((pieces(whole).chunks.len(), pieces(whole - 1)), (5, Pieces::default()));
     }
@@ -190,7 +197,7 @@ mod tests {
     #[test]
     fn data_1_a_piece_that_was_not_committed_to_is_refused() {
         let text = text();
-        let pieces = text.pieces(&[0, 199].into(), &BTreeSet::new(), 100, u64::MAX);
+        let pieces = text.pieces(&[0, 199].into(), &BTreeSet::new(), 100, u64::MAX).unwrap();
         let refused = |change: &dyn Fn(&mut Pieces)| {
             let mut changed = pieces.clone();
             change(&mut changed);
@@ -214,7 +221,7 @@ mod tests {
             tokeniser: Tokeniser::File(TokeniserFile { tokens, bytes: 1, digest: Default::default() }),
             ..text.data()
         };
-        let pieces = || text.pieces(&[0].into(), &BTreeSet::new(), 2, u64::MAX);
+        let pieces = || text.pieces(&[0].into(), &BTreeSet::new(), 2, u64::MAX).unwrap();
         assert!(Excerpt::checked(&named(300), pieces()).is_err());
         let excerpt = Excerpt::checked(&named(301), pieces()).unwrap();
         assert_eq!(excerpt.window(0, 2), Some(vec![1, 2, 300]));
@@ -229,10 +236,10 @@ mod tests {
         };
         let text = text().with_router(Routing::new(64, Table::new(vec![row(0), row(1)]).unwrap()));
         let routed: BTreeSet<u64> = [0, 1, 57, 130].into();
-        let pieces = text.pieces(&BTreeSet::new(), &routed, 100, u64::MAX);
+        let pieces = text.pieces(&BTreeSet::new(), &routed, 100, u64::MAX).unwrap();
         let excerpt = Excerpt::checked(&text.data(), pieces).unwrap();
         for window in routed {
-            assert_eq!(excerpt.row_of(window, 100, |_| true), text.row_of(window, 100, |_| true), "{window}");
+            assert_eq!(excerpt.row_of(window, 100, |_| true), text.row_of(window, 100, |_| true).unwrap(), "{window}");
         }
         assert_eq!(excerpt.row_of(90, 100, |_| true), None);
     }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use muster_core::ids::{Digest, unhex};
 use muster_core::limits::DATA_BYTES;
-use muster_core::manifest::{Data, Router, Start, Tokeniser, TokeniserFile};
+use muster_core::manifest::{Data, DataFile, Router, Start, Tokeniser, TokeniserFile};
 
 use super::joined::{JoinedTexts, Numbering};
 use super::rows::{self, RouterSize};
-use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, ROUTER, TOKENISER, bounded, directory};
+use super::{ABOUT, ADVICE, Dataset, Draft, ROUTER, TOKENISER, bounded};
 use crate::error::{Result, StoreError};
 use crate::regular;
 
@@ -69,19 +69,21 @@ pub fn pack_routed<E: From<StoreError>>(
     progress: &mut dyn FnMut(u64),
 ) -> core::result::Result<Data, E> {
     let push = |joined: &mut JoinedTexts, SourceText { name, bytes }: SourceText| {
-        joined.push_bytes(&bytes);
+        joined.push_bytes(&bytes)?;
         Ok(name)
     };
+    let draft = Draft::new(out)?;
     let mut done = 0;
-    let mut join = |texts: &mut dyn Iterator<Item = core::result::Result<SourceText, E>>| {
+    let mut join = |file, texts: &mut dyn Iterator<Item = core::result::Result<SourceText, E>>| {
         let before = done;
-        join(out, JoinedTexts::new(None), texts, &push, &mut |bytes| {
+        join(out, JoinedTexts::new(&draft, file, None)?, texts, &push, &mut |bytes| {
             done = before + bytes;
             progress(done);
         })
     };
-    let (train, held_out) = (join(&mut train.into_iter())?, join(&mut held_out.into_iter())?);
-    Ok(pack_joined(train, held_out, out, None, router)?)
+    let train = join(DataFile::Training, &mut train.into_iter())?;
+    let held_out = join(DataFile::HeldOut, &mut held_out.into_iter())?;
+    Ok(pack_joined(train, held_out, draft, None, router)?)
 }
 
 /// Packs texts that are token numbers already, each with its name, in their order into a new directory, and returns
@@ -100,14 +102,16 @@ pub fn pack_tokens<E: From<StoreError>>(
         joined.push_numbers(&numbers, &name)?;
         Ok(name)
     };
-    let join = |texts: &mut dyn Iterator<Item = _>| {
-        join(out, JoinedTexts::new(Some(numbering)), texts, &push, &mut |_| ())
+    let draft = Draft::new(out)?;
+    let join = |file, texts: &mut dyn Iterator<Item = _>| {
+        join(out, JoinedTexts::new(&draft, file, Some(numbering))?, texts, &push, &mut |_| ())
     };
-    let (train, held_out) = (join(&mut train.into_iter())?, join(&mut held_out.into_iter())?);
-    Ok(pack_joined(train, held_out, out, Some(numbering), router)?)
+    let train = join(DataFile::Training, &mut train.into_iter())?;
+    let held_out = join(DataFile::HeldOut, &mut held_out.into_iter())?;
+    Ok(pack_joined(train, held_out, draft, Some(numbering), router)?)
 }
 
-/// Packs texts that were joined, in tokens of bytes or of this tokeniser, into a new directory, and returns what a manifest says
+/// Makes a corpus of texts that were joined in its draft, in tokens of bytes or of this tokeniser, and returns what a manifest says
 /// of it.
 ///
 /// # Errors
@@ -115,51 +119,46 @@ pub fn pack_tokens<E: From<StoreError>>(
 pub fn pack_joined(
     train: JoinedTexts,
     held_out: JoinedTexts,
-    out: &Path,
+    draft: Draft,
     numbering: Option<&Numbering<'_>>,
     router: Option<RouterSize>,
 ) -> Result<Data> {
-    vacant(out)?;
+    let out = draft.out();
     if let Some(Numbering { tokens, end: Some(end), .. }) = numbering.filter(|of| of.end >= Some(of.tokens)) {
         let cause = format!("texts end with token {end}, but the tokeniser knows {tokens} numbers");
         return Err(StoreError::refused(out, cause, "use the tokeniser that has it"));
     }
-    for joined in [&train, &held_out] {
-        within(out, joined)?;
-        if joined.says_nothing() {
-            let cause = "training and held-out text both need at least one text that is not empty";
-            return Err(StoreError::refused(out, cause, "name more text"));
-        }
-    }
+    within(out, &train)?;
+    within(out, &held_out)?;
     let unit = if numbering.is_some() { "tokens" } else { "bytes" };
-    let [(train, trained), (held_out, held)] = [train, held_out].map(JoinedTexts::into_parts);
+    let ((train, trained), (held_out, held)) = (train.into_parts(out)?, held_out.into_parts(out)?);
     let about = format!("\ntraining texts ({unit}, name)\n{trained}\nheld-out texts ({unit}, name)\n{held}");
-    let [train, held_out] = [train, held_out].map(Committed::new);
     let tokeniser = numbering.map_or(Tokeniser::Bytes, Numbering::tokeniser);
     let tokeniser_file = numbering.map(|numbering| numbering.file.to_vec()).unwrap_or_default();
     let mut dataset = Dataset { train, held_out, tokeniser, tokeniser_file, given: None, routing: None };
     if let Some(size) = router {
-        if let Some(cause) = size.fault(dataset.training_tokens() as u64) {
+        if let Some(cause) = size.fault(dataset.training_tokens()) {
             return Err(StoreError::refused(out, cause, "use fewer rows, fewer tokens or more text"));
         }
-        let routing = rows::fitted(&dataset, size);
+        let routing = rows::fitted(&dataset, size)?;
         dataset = dataset.with_router(routing);
     }
+    if let Some(numbering) = numbering {
+        draft.write(TOKENISER, numbering.file)?;
+    }
+    if let Some(routing) = dataset.routing() {
+        draft.write(ROUTER, routing.file())?;
+    }
     let data = dataset.data();
-    directory::write(out, &dataset, &(head(&data) + &shares(&dataset) + &about))?;
+    let about = head(&data) + &shares(&dataset)? + &about;
+    // Its files must not be open where they are renamed.
+    drop(dataset);
+    draft.settle(&about)?;
     Ok(data)
 }
 
-/// Refuses a path for a new corpus where something is already.
-///
-/// # Errors
-/// [`crate::error::Kind::Refused`].
-pub fn vacant(out: &Path) -> Result<()> {
-    directory::vacant(out)
-}
-
 fn within(out: &Path, joined: &JoinedTexts) -> Result<()> {
-    bounded(out, joined.len() as u64, MOST_BYTES)
+    bounded(out, joined.len(), DATA_BYTES)
 }
 
 /// Joins texts that are at hand; `push` takes one and returns its name, `progress` gets the bytes so far.
@@ -170,12 +169,11 @@ fn join<T, E: From<StoreError>>(
     push: &dyn Fn(&mut JoinedTexts, T) -> Result<String>,
     progress: &mut dyn FnMut(u64),
 ) -> core::result::Result<JoinedTexts, E> {
-    vacant(out)?;
     for text in texts {
         let name = push(&mut joined, text?)?;
-        joined.end(name.into());
+        joined.end(name.into())?;
         within(out, &joined)?;
-        progress(joined.len() as u64);
+        progress(joined.len());
     }
     Ok(joined)
 }
@@ -242,13 +240,13 @@ pub(super) fn head(data: &Data) -> String {
 }
 
 /// What `corpus.txt` says of a corpus's rows, for people.
-fn shares(dataset: &Dataset) -> String {
-    let shares = rows::row_shares(dataset);
+fn shares(dataset: &Dataset) -> Result<String> {
+    let shares = rows::row_shares(dataset)?;
     let title = if shares.is_empty() { "" } else { "\nrow, share of the windows\n" };
-    shares.into_iter().enumerate().fold(title.to_owned(), |mut text, (row, share)| {
+    Ok(shares.into_iter().enumerate().fold(title.to_owned(), |mut text, (row, share)| {
         let _ = writeln!(text, "{row:>10} {share:.4}");
         text
-    })
+    }))
 }
 
 fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {

@@ -11,11 +11,12 @@ use muster_core::limits;
 use muster_core::router::{BUCKETS, NAT, RouterRow, Table};
 
 use super::{Dataset, Routing};
+use crate::error::Result;
 
 /// Places of the text to which rows are fitted.
-const FITTED: usize = 1 << 14;
+const FITTED: u64 = 1 << 14;
 /// Places on which rows are made equally large, and as many between them on which their shares are measured.
-const BALANCED: usize = 1 << 16;
+const BALANCED: u64 = 1 << 16;
 /// Times that rows are fitted and places dealt out.
 const TIMES: usize = 30;
 /// Turns of all biases for each time, which continues the one before, and at the end.
@@ -53,9 +54,12 @@ impl RouterSize {
 }
 
 /// A router for the training text of a corpus, which has no [`RouterSize::fault`]. The same text gives the same router.
-pub(super) fn fitted(dataset: &Dataset, size: RouterSize) -> Routing {
+///
+/// # Errors
+/// As of [`Dataset::read`].
+pub(super) fn fitted(dataset: &Dataset, size: RouterSize) -> Result<Routing> {
     let rows = usize::from(size.rows);
-    let places = Places::of(dataset, size.tokens, FITTED);
+    let places = Places::of(dataset, size.tokens, FITTED)?;
     // Neighbouring texts are alike: to begin with, each row has one stretch of the whole.
     let mut dealt: Vec<usize> = (0..places.len()).map(|place| place * rows / places.len()).collect();
     let mut biases = vec![0; rows];
@@ -70,7 +74,7 @@ pub(super) fn fitted(dataset: &Dataset, size: RouterSize) -> Routing {
         dealt = again;
         entries = places.entries(&dealt, rows);
     }
-    let scores = Scores::of(&Places::of(dataset, size.tokens, BALANCED), &entries, rows);
+    let scores = Scores::of(&Places::of(dataset, size.tokens, BALANCED)?, &entries, rows);
     scores.balance(&mut biases, LAST_TURNS);
     // Only differences matter.
     let least = biases.iter().copied().min().unwrap_or(0);
@@ -79,26 +83,29 @@ pub(super) fn fitted(dataset: &Dataset, size: RouterSize) -> Routing {
         bias: i32::try_from(biases[row] - least).unwrap_or(i32::MAX),
     };
     let table = Table::new((0..rows).map(row).collect()).expect("a size without a fault");
-    Routing::new(size.tokens, table)
+    Ok(Routing::new(size.tokens, table))
 }
 
 /// The share that each row has of the training text, all rows being open: of 65,536 places that are spread evenly, or
 /// of all where there are fewer. Empty where there is no router.
-pub fn row_shares(dataset: &Dataset) -> Vec<f64> {
-    let Some(routing) = dataset.routing() else { return Vec::new() };
+///
+/// # Errors
+/// As of [`Dataset::read`].
+pub fn row_shares(dataset: &Dataset) -> Result<Vec<f64>> {
+    let Some(routing) = dataset.routing() else { return Ok(Vec::new()) };
     let mut places = vec![0u32; routing.router().rows.into()];
     let length = dataset.training_tokens();
     let count = length.min(BALANCED);
     for place in (0..count).map(|index| between(index, count, length, 1)) {
-        let row = routing.row(&dataset.before(place, routing.tokens()), |_| true);
+        let row = routing.row(&dataset.before(place, routing.tokens())?, |_| true);
         places[row.map_or(0, |row| row.index())] += 1;
     }
-    places.iter().map(|places| f64::from(*places) / count.max(1) as f64).collect()
+    Ok(places.iter().map(|places| f64::from(*places) / count.max(1) as f64).collect())
 }
 
 /// Place `index` of `count` in a text of this length, moved on by `halves` halves of their distance.
-fn between(index: usize, count: usize, length: usize, halves: usize) -> usize {
-    ((2 * index + halves) as u64 * length as u64 / (2 * count as u64)) as usize
+fn between(index: u64, count: u64, length: u64, halves: u64) -> u64 {
+    (u128::from(2 * index + halves) * u128::from(length) / u128::from(2 * count)) as u64
 }
 
 /// How often each bucket occurs in the text before each of some places.
@@ -110,18 +117,18 @@ struct Places {
 }
 
 impl Places {
-    fn of(dataset: &Dataset, tokens: u16, most: usize) -> Self {
+    fn of(dataset: &Dataset, tokens: u16, most: u64) -> Result<Self> {
         let length = dataset.training_tokens();
         let count = length.min(most);
-        let (mut ends, mut buckets) = (Vec::with_capacity(count), Vec::new());
+        let (mut ends, mut buckets) = (Vec::with_capacity(count as usize), Vec::new());
         for place in (0..count).map(|index| between(index, count, length, 0)) {
             let mut counts = [0u16; BUCKETS];
-            let before = dataset.before(place, tokens.into());
+            let before = dataset.before(place, tokens.into())?;
             before.iter().for_each(|token| counts[*token as usize % BUCKETS] += 1);
             buckets.extend((0..=u8::MAX).zip(counts).filter(|(_, count)| *count > 0));
             ends.push(buckets.len());
         }
-        Self { ends, buckets }
+        Ok(Self { ends, buckets })
     }
 
     fn len(&self) -> usize {

@@ -8,7 +8,10 @@ use muster_core::manifest::Tokeniser;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::committed::PAGE_BYTES;
 use crate::error::{Result, StoreError};
+
+const PACKED_WRONGLY: &str = "get another text, the one who packed it made a mistake";
 
 /// Bytes of a token.
 pub(super) fn size(tokeniser: &Tokeniser) -> usize {
@@ -111,17 +114,23 @@ pub(super) fn write(token: u32, size: usize, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&token.to_le_bytes()[..size]);
 }
 
-/// Refuses bytes that are not whole tokens that the tokeniser knows; `path` is named.
-pub(super) fn check(path: &Path, bytes: &[u8], tokeniser: &Tokeniser) -> Result<()> {
-    let advice = "get another text, the one who packed it made a mistake";
+/// Refuses a text whose bytes are not whole tokens; `path` is named.
+pub(super) fn check_length(path: &Path, bytes: u64, tokeniser: &Tokeniser) -> Result<()> {
+    let size = tokeniser.token_bytes();
+    if !bytes.is_multiple_of(size) {
+        let cause = format!("{bytes} bytes are not a whole number of tokens of {size} bytes");
+        return Err(StoreError::refused(path, cause, PACKED_WRONGLY));
+    }
+    Ok(())
+}
+
+/// Refuses a page of a text that has tokens which the tokeniser does not know; `path` is named.
+pub(super) fn check(path: &Path, page: u64, bytes: &[u8], tokeniser: &Tokeniser) -> Result<()> {
     let Tokeniser::File(file) = tokeniser else { return Ok(()) };
     let size = size(tokeniser);
-    if !bytes.len().is_multiple_of(size) {
-        let cause = format!("{} bytes are not a whole number of tokens of {size} bytes", bytes.len());
-        return Err(StoreError::refused(path, cause, advice));
-    }
     // DATA-5: a text with a number that its tokeniser does not know is refused.
-    let unknown = read(bytes, size).enumerate().find(|(_, token)| *token >= file.tokens);
+    let first = page * (PAGE_BYTES / size as u64);
+    let unknown = (first..).zip(read(bytes, size)).find(|(_, token)| *token >= file.tokens);
     match unknown {
         None => Ok(()),
         Some((position, token)) => {
@@ -129,7 +138,7 @@ pub(super) fn check(path: &Path, bytes: &[u8], tokeniser: &Tokeniser) -> Result<
                 "token {position} is number {token}, but the tokeniser knows {} numbers, from 0 on",
                 file.tokens
             );
-            Err(StoreError::refused(path, cause, advice))
+            Err(StoreError::refused(path, cause, PACKED_WRONGLY))
         }
     }
 }
