@@ -306,7 +306,7 @@ def schema():
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed,
-                        Evidence=digest, Ask=signed),
+                        Evidence=digest, Ask=signed, Outline="DataQuery"),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
                          Delivered=signed, Evidence="Evidence", Answer="Answered", Piece="StatePiece"),

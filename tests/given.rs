@@ -260,6 +260,10 @@ impl Liar {
             async move {
                 let response = match decode(&request) {
                     Ok(Request::Manifest) => Bytes::new(manifest.bytes()).map(Response::Manifest),
+                    Ok(Request::Outline(query)) => {
+                        let outline = dataset.outline_chunks(query.file, query.first, query.count);
+                        Bytes::new(outline).map(Response::Bytes)
+                    }
                     Ok(Request::Data(query)) => {
                         let bytes = dataset.chunks(query.file, query.first, query.count);
                         let mut bytes = bytes.map_err(|error| Unanswered::Refused(error.to_string()))?;

@@ -350,6 +350,10 @@ impl Story {
         let response = match decode(request).ok()? {
             Request::Manifest => Response::Manifest(Bytes::new(self.archive.manifest.bytes()).ok()?),
             Request::Follow(follow) => Response::News(self.news(follow.height)),
+            Request::Outline(query) => {
+                let outline = self.archive.dataset.outline_chunks(query.file, query.first, 512);
+                Response::Bytes(Bytes::new(outline).ok()?)
+            }
             Request::Data(query) => {
                 let count = query.count.min(64);
                 let chunks = self.archive.dataset.chunks(query.file, query.first, count);

@@ -117,6 +117,7 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
         | Request::StateOffer
         | Request::State(_)
         | Request::Data(_)
+        | Request::Outline(_)
         | Request::Evidence(_) => request.clone(),
     }
 }

@@ -123,6 +123,9 @@ impl Liar {
         let (manifest, dataset) = &self.archive;
         let response = match decode(request).ok()? {
             Request::Manifest => Response::Manifest(Bytes::new(manifest.bytes()).ok()?),
+            Request::Outline(query) => {
+                Response::Bytes(Bytes::new(dataset.outline_chunks(query.file, query.first, 512)).ok()?)
+            }
             Request::Data(query) => {
                 let chunks = dataset.chunks(query.file, query.first, query.count.min(64));
                 Response::Bytes(Bytes::new(chunks.ok()?).ok()?)

@@ -13,6 +13,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
 use muster_replica::memory::{self, Need};
+use muster_replica::text::{TextHolders, fetch_ahead};
 use muster_replica::{
     Allowance, Bounds, Contact, Follower, HeldState, Peers, Replica, disk, fetch_dataset, fetch_manifest,
     invitation, is_invitation, measure_held_out,
@@ -96,6 +97,8 @@ pub struct VerifierSession {
     pub manifest: Arc<Manifest>,
     /// The text, and what else the manifest commits to.
     pub dataset: Arc<Dataset>,
+    /// Who gives what is lacking of it.
+    holders: TextHolders,
     /// What it may take of the machine.
     bounds: Bounds,
     /// What it may take of the disk.
@@ -139,9 +142,12 @@ impl VerifierSession {
         let bar = bytes_bar("the run's files", manifest.data.all_bytes());
         let mut progress = |done| bar.set_position(done);
         let folder = home.path().join("data");
-        let dataset = fetch_dataset(&peers, &target.steward, &manifest.data, &folder, &mut progress).await?;
+        let holders = TextHolders::new(peers.clone(), target.steward.clone());
+        let room = allowance.room(&disk::following(&manifest));
+        let dataset = fetch_dataset(&holders, &manifest.data, &folder, room, &mut progress).await?;
         bar.finish_and_clear();
-        Ok(Self { home, identity, target, endpoint, peers, manifest, dataset, bounds, allowance })
+        fetch_ahead(&dataset);
+        Ok(Self { holders, home, identity, target, endpoint, peers, manifest, dataset, bounds, allowance })
     }
 
     /// A follower that goes on where the directory stopped, and gossips if it can.
@@ -154,7 +160,7 @@ impl VerifierSession {
         threads: usize,
         gossip: Option<Settings>,
     ) -> Result<Follower, Failure> {
-        // The text is in memory by now.
+        // What of the text is in memory is there by now.
         let need = memory::following(&self.manifest, threads).beside_text();
         memory::check(need, self.bounds.memory).map_err(Failure::arithmetic)?;
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
@@ -170,6 +176,7 @@ impl VerifierSession {
         let mut follower =
             Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
         follower.keep_proofs(self.home.clone())?;
+        follower.tell_text(self.holders.clone(), self.identity.id());
         follower.keep_within(self.allowance.clone(), disk::growth_of_follower(&self.manifest));
         if let Some(settings) = gossip
             && let Err(error) = follower.join_swarm(&self.identity, settings)

@@ -65,7 +65,8 @@ impl HeldOut {
         let measure = move || {
             for state in handed {
                 let (round, loss) = (state.round, state.loss());
-                let compared = (round.0 == rounds && compares).then(|| unigram_bigram(&dataset).ok()).flatten();
+                let compared =
+                    (round.0 == rounds && compares).then(|| unigram_bigram(&dataset).ok()).flatten();
                 let baselines = compared.map(|(unigram, bigram)| [unigram, bigram]);
                 let sample = sampler.as_mut().and_then(|sampler| sampler.write(&state));
                 drop(state);

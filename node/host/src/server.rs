@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use muster_core::codec::{Bytes, decode, encode};
 use muster_core::ids::MemberId;
-use muster_core::limits::{DATA_CHUNK_BYTES, MESSAGE_BYTES};
+use muster_core::limits::MESSAGE_BYTES;
 use muster_core::manifest::Manifest;
-use muster_core::messages::wire::{BULK_BYTES, DataQuery, Follow, Request, Response};
+use muster_core::messages::wire::{DataQuery, Follow, Request, Response};
 use muster_net::serve::{Handler, Unanswered};
 use muster_net::shares::{Role, Turns};
+use muster_replica::text::{held, outline};
 use muster_replica::{Asker, Offers, Results};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
@@ -56,6 +57,7 @@ impl Handler for Server {
             | Request::ResultBlocks(_)
             | Request::State(_)
             | Request::Data(_)
+            | Request::Outline(_)
             | Request::Evidence(_)
             | Request::InputBlocks(_) => {}
             _ => return SHORT_BYTES,
@@ -88,6 +90,10 @@ impl Handler for Server {
             Request::Data(query) => {
                 let dataset = self.dataset.clone();
                 self.work(role, move || data(&dataset, &query)).await
+            }
+            Request::Outline(query) => {
+                let dataset = self.dataset.clone();
+                self.work(role, move || bytes(outline(&dataset, &query), Response::Bytes)).await
             }
             // Of a ban; no other evidence is kept here.
             Request::Evidence(name) => {
@@ -147,11 +153,7 @@ fn refused(why: &str) -> Unanswered {
 }
 
 fn data(dataset: &Dataset, query: &DataQuery) -> Result<Response, Unanswered> {
-    // A stranger chooses the count.
-    let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
-    let chunks = dataset.chunks(query.file, query.first, count);
-    let chunks = chunks.inspect_err(|error| tracing::error!("text is not served: {error}"));
-    bytes(chunks.map_err(|_| refused("these chunks cannot be read"))?, Response::Bytes)
+    bytes(held(dataset, query).ok_or_else(|| refused("these chunks cannot be read"))?, Response::Bytes)
 }
 
 fn bytes<const MAX: usize>(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::codec::{decode, encode};
+use muster_core::codec::{Bytes, decode, encode};
 use muster_core::error::Reject;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
@@ -13,8 +13,10 @@ use muster_core::sign::Identity;
 use muster_keeper::intake::{Intake, gathered};
 use muster_net::serve::{Handler, Unanswered};
 use muster_net::shares::{Role, Turns};
+use muster_replica::text::{held, outline};
 use muster_replica::{Results, Stopwatch};
 use muster_roles::keeper::Wanted;
+use muster_store::dataset::Dataset;
 use tokio::sync::watch;
 
 use super::calls::Calls;
@@ -45,6 +47,7 @@ pub(super) struct NodeContext {
     pub(super) calls: Calls,
     pub(super) pieces: Pieces,
     pub(super) turns: Turns,
+    pub(super) text: Arc<Dataset>,
 }
 
 impl Handler for NodeContext {
@@ -81,6 +84,17 @@ impl Handler for NodeContext {
             Request::State(query) => {
                 let ledger = self.ledger.borrow().clone();
                 self.pieces.answer(peer, &ledger, query).await?
+            }
+            // DATA-11: what is there of the files, read in turn as CHAN-17 has it, since newcomers are no members yet.
+            Request::Data(query) => {
+                let text = self.text.clone();
+                let read = self.turns.work(self.role(&peer), move || held(&text, &query)).await;
+                bulk(read.flatten().ok_or_else(|| absent("this part of the text"))?)?
+            }
+            Request::Outline(query) => {
+                let text = self.text.clone();
+                let read = self.turns.work(self.role(&peer), move || outline(&text, &query)).await;
+                bulk(read.ok_or_else(|| absent("this outline"))?)?
             }
             // Whoever asks: the bounds of CALL-8 hold for strangers, too.
             Request::Ask(ask) => {
@@ -169,6 +183,11 @@ fn may_bring(ledger: &Ledger, sender: &MemberId, round: Round) -> Result<(), Una
     }
 }
 
+fn bulk(bytes: Vec<u8>) -> Result<Response, Unanswered> {
+    let bytes = Bytes::new(bytes).map_err(|misuse| Unanswered::Refused(misuse.to_string()))?;
+    Ok(Response::Bytes(bytes))
+}
+
 fn refused(reject: Reject) -> Unanswered {
     Unanswered::Refused(reject.to_string())
 }
@@ -189,12 +208,15 @@ mod tests {
     use muster_core::ids::{Block, Digest, Row};
     use muster_core::layout::Layout;
     use muster_core::ledger::fixture::{Makers, Newcomer, commitment};
+    use muster_core::manifest::DataFile;
+    use muster_core::merkle::Outline;
     use muster_core::messages::audit::FindingKind;
     use muster_core::messages::record::{Ban, Body};
+    use muster_core::messages::wire::DataQuery;
     use muster_core::state::State;
     use muster_organise::config::{self, Settings};
     use muster_replica::{Offers, Replica};
-    use muster_store::dataset::{self, Dataset, SourceText};
+    use muster_store::dataset::{self, SourceText};
     use muster_store::home::Home;
 
     use super::*;
@@ -233,7 +255,7 @@ mod tests {
         let identity = Arc::new(Identity::from_secret(&[1; 32]));
         let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
         let manifest = ledger.manifest().clone();
-        let replica = Replica::genesis(manifest.clone(), dataset, 1, None).unwrap();
+        let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
         let context = NodeContext {
@@ -247,8 +269,26 @@ mod tests {
             results: Results::new(layout),
             stopwatch: Arc::default(),
             turns: Turns::new(1),
+            text: dataset,
         };
         (context, [me, steward])
+    }
+
+    #[tokio::test]
+    async fn data_11_whoever_asks_gets_the_text_that_is_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, [_, steward]) = context(folder.path());
+        let data = shared.text.data();
+        for peer in [steward, MemberId([3; 32])] {
+            let ask = |request: Request| shared.handle(peer, encode(&request));
+            let query = DataQuery { file: DataFile::Training, first: 0, count: u32::MAX };
+            let text = decode(&ask(Request::Data(query.clone())).await.unwrap()).unwrap();
+            assert!(matches!(text, Response::Bytes(bytes) if bytes.len() as u64 == data.bytes));
+            let outline = decode(&ask(Request::Outline(query)).await.unwrap()).unwrap();
+            let Response::Bytes(outline) = outline else { panic!("bytes") };
+            let node = Digest(outline[..].try_into().unwrap());
+            assert_eq!(Outline::new(1, vec![node]).unwrap().root(), data.root);
+        }
     }
 
     #[tokio::test]

@@ -29,6 +29,7 @@ use muster_keeper::intake::Intake;
 use muster_net::endpoint::Endpoint;
 use muster_net::shares::Turns;
 use muster_organise::MANIFEST;
+use muster_replica::text::{TextHolders, fetch_ahead};
 use muster_replica::{
     Contact, FollowError, Follower, HeldState, Offers, PeerError, Peers, Stopwatch, fetch_dataset,
     measure_held_out,
@@ -109,18 +110,18 @@ fn steward_of(ticket: &Ticket) -> Contact {
     Contact { member: ticket.steward, addresses }
 }
 
-/// The committed files, from disk or from the steward.
+/// The committed files, from disk or from others, as far as they are needed at first.
 async fn fetch_text(
     options: &JoinOptions,
-    peers: &Peers,
-    steward: &Contact,
+    holders: &TextHolders,
     manifest: &Manifest,
     progress: &ProgressDisplay,
 ) -> Result<Arc<Dataset>, JoinError> {
     let bar = progress.bytes("the run's files", manifest.data.all_bytes());
     let folder = options.data_dir.join("data");
     let mut told = |done| bar.set_position(done);
-    let dataset = fetch_dataset(peers, steward, &manifest.data, &folder, &mut told).await?;
+    let room = disk::room_for_text(options, manifest);
+    let dataset = fetch_dataset(holders, &manifest.data, &folder, room, &mut told).await?;
     bar.finish_and_clear();
     Ok(dataset)
 }
@@ -197,10 +198,13 @@ impl Session {
             reach(&options, &identity, &peers, steward_of(&options.ticket), &journal).await?;
         // Before the text is fetched, which is most of what the run takes.
         disk::check_run(&options, &manifest)?;
-        let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
+        let holders = TextHolders::new(peers.clone(), steward.clone());
+        let dataset = fetch_text(&options, &holders, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset, home.row_files()?).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.hold_row_of(identity.id());
+        follower.tell_text(holders, identity.id());
+        fetch_ahead(&dataset);
         follower.keep_proofs(Home::clone(&home))?;
         disk::keep_within(&options, &mut follower);
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
@@ -217,6 +221,7 @@ impl Session {
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
             pieces: pieces(&home, &conduct, &follower)?,
             turns: Turns::new(READERS),
+            text: dataset.clone(),
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);

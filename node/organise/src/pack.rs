@@ -83,7 +83,8 @@ pub struct PackedCorpus {
     pub ending: Option<Ending>,
     /// What people should know of how it came about, a sentence each.
     pub remarks: Vec<String>,
-    /// Loss on the held-out text of a unigram model of the training text, in nats per token; of long texts, as `unigram_bigram` says.
+    /// Loss on the held-out text of a unigram model of the training text, in nats per token; of long texts, of their first
+    /// tokens.
     pub unigram: f64,
     /// The same of a bigram model.
     pub bigram: f64,

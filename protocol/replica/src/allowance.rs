@@ -60,6 +60,14 @@ impl Allowance {
         }
     }
 
+    /// Bytes of the training text that may be kept: three quarters of what all else that a run takes leaves, since that is an
+    /// estimate.
+    pub fn room(&self, need: &Need) -> u64 {
+        let free =
+            room::free(&self.folder).map_or(u64::MAX, |free| free.saturating_add(room::used(&self.folder)));
+        self.most.unwrap_or(u64::MAX).min(free).saturating_sub(need.bytes()) / 4 * 3
+    }
+
     /// How much more a run takes than the folder has, and how much is free, where that is less. A disk that does not tell lacks
     /// nothing.
     pub fn lacking(&self, need: &Need) -> Option<(u64, u64)> {

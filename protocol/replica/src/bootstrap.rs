@@ -9,10 +9,12 @@ use muster_core::ids::{Height, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{Data, Manifest};
 use muster_core::messages::wire::{Follow, Request, Response};
-use muster_store::dataset::{Assembly, Dataset};
+use muster_store::dataset::{Assembly, Dataset, Supply, is_whole};
+use muster_store::error::StoreError;
 
 use crate::follower::FollowError;
 use crate::peers::{Contact, PeerError, Peers};
+use crate::text::{TextHolders, is_fetched_first};
 
 /// Why a newcomer cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -114,31 +116,62 @@ async fn follow_to(
     Ok(())
 }
 
-/// The committed files of a run: from the folder if they are there whole, else from the steward, checked against
-/// what the manifest says of them.
-/// `progress` is told the bytes done.
+/// The committed files of a run: from the folder if they are there whole, else from the steward, and from members once the ledger
+/// names them ([`TextHolders::know`]). Tokeniser, router, given parameters and the outlines of the texts come first; of a long text
+/// the rest when it is needed, or ahead of need. Of the training text `room` bytes are kept. `progress` is told the bytes done.
 ///
 /// # Errors
 /// [`BootstrapError`].
 pub async fn fetch_dataset(
-    peers: &Peers,
-    steward: &Contact,
+    holders: &TextHolders,
     data: &Data,
     folder: &Path,
+    room: u64,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Arc<Dataset>, BootstrapError> {
-    // Made only once it is whole; an interrupted download goes on beside it.
-    if folder.exists() {
-        return Ok(Arc::new(Dataset::open(folder, data).map_err(FollowError::Store)?));
+    // Made only once there is something in it to go on from.
+    if !folder.exists() {
+        let mut assembly = Assembly::new(folder, data.clone()).map_err(FollowError::Store)?;
+        while let Some(request) = assembly.wanted() {
+            let Response::Bytes(bytes) = holders.ask_steward(&request).await? else {
+                return Err(PeerError::Unexpected.into());
+            };
+            assembly.put(&bytes).map_err(FollowError::Store)?.map_err(PeerError::Reject)?;
+        }
+        assembly.finish().map_err(FollowError::Store)?;
     }
-    let mut assembly = Assembly::new(folder, data.clone()).map_err(FollowError::Store)?;
-    while let Some(query) = assembly.wanted() {
-        let Response::Bytes(bytes) = peers.ask(steward, &Request::Data(query)).await? else {
-            return Err(PeerError::Unexpected.into());
-        };
-        assembly.put(&bytes).map_err(FollowError::Store)?.map_err(PeerError::Reject)?;
-        progress(assembly.taken());
+    let (holders, data, folder) = (holders.clone(), data.clone(), folder.to_owned());
+    let opened = blocking(move || {
+        // Of a whole one each byte is looked at once.
+        if is_whole(&folder, &data)? {
+            return Dataset::open(&folder, &data);
+        }
+        let supply: Arc<dyn Supply> = Arc::new(holders);
+        Dataset::open_partial(&folder, &data, room, &supply)
+    });
+    let dataset = Arc::new(opened.await?);
+    loop {
+        progress(dataset.held());
+        let fetching = dataset.clone();
+        if !blocking(move || needed_at_first(&fetching)).await? {
+            return Ok(dataset);
+        }
     }
-    let dataset = assembly.finish().map_err(FollowError::Store)?;
-    Ok(Arc::new(dataset))
+}
+
+/// Fetches some of what must be there before a member begins. Returns whether anything was lacking.
+fn needed_at_first(dataset: &Dataset) -> Result<bool, StoreError> {
+    if dataset.fetch_given()? {
+        return Ok(true);
+    }
+    if is_fetched_first(&dataset.data()) { dataset.fetch_ahead(0) } else { Ok(false) }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, BootstrapError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    // A task that failed has said why.
+    let done = done.map_err(|_| FollowError::Steward(PeerError::Unexpected))?;
+    Ok(done.map_err(FollowError::Store)?)
 }

@@ -210,7 +210,7 @@ pub fn leaf_windows(
     // A route with no open row is nobody's: its windows are those of a state with one row.
     let indices = indices
         .unwrap_or_else(|| assign::windows(seed, leaf, manifest.windows_of_leaf(), manifest.windows()));
-    indices.iter().map(|index| dataset.window(*index, sequence)).collect()
+    dataset.windows(&indices, sequence)
 }
 
 /// How many leaves are computed at once: as many as there are threads, fewer where their buffers do not fit into

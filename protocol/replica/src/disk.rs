@@ -8,6 +8,7 @@ use muster_core::limits::{OFFERS, PARTS, SEATS};
 use muster_core::manifest::Manifest;
 
 use crate::memory;
+use crate::text::is_fetched_first;
 
 /// States on disk for others at most: those that are kept, and the next one, which is written aside (STATE-10).
 const OFFERED: u64 = OFFERS as u64 + 1;
@@ -48,12 +49,23 @@ fn keeping(manifest: &Manifest, others: u64) -> Need {
     // One is left behind by a membership.
     let whole = reals(path, 3).saturating_mul(1 + OFFERED);
     Need(vec![
-        (manifest.data.all_bytes(), "the run's text"),
+        (text_at_first(manifest), "the run's text"),
         (contributions, "retention.contributions"),
         (whole, "model.*"),
         (past(manifest, path), "retention.states"),
         (ledger(manifest, beginners(manifest)), LEDGER),
     ])
+}
+
+/// What there must be of the committed files: of a long training text as little as its outline, the rest as far as there is room.
+/// The pages that losses are measured on are few.
+fn text_at_first(manifest: &Manifest) -> u64 {
+    let data = &manifest.data;
+    if is_fetched_first(data) {
+        return data.all_bytes();
+    }
+    let outlines = (data.bytes.saturating_add(data.held_out_bytes)) / 2048;
+    data.all_bytes().saturating_sub(data.bytes).saturating_add(outlines)
 }
 
 /// What a verifier or an observer takes.
@@ -63,7 +75,7 @@ pub fn following(manifest: &Manifest) -> Need {
     // Of rounds that are still open to audits, and of the one under way.
     let audited = reals(all, vectors).saturating_mul(u64::from(manifest.audit_window()).saturating_add(1));
     Need(vec![
-        (manifest.data.all_bytes(), "the run's text"),
+        (text_at_first(manifest), "the run's text"),
         (audited, "retention.contributions"),
         // The newest, and the next one, which is written aside.
         (reals(all, 3).saturating_mul(2), "model.*"),

@@ -37,6 +37,7 @@ use crate::hearsay::Misbehaviour;
 use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::{Keeps, Replica};
 use crate::results::Results;
+use crate::text::TextHolders;
 
 /// Patience with a long poll: longer than the steward waits for news.
 const POLL: Duration = Duration::from_secs(30);
@@ -80,6 +81,8 @@ pub struct Follower {
     gossip: Option<Arc<Gossiping>>,
     findings: Option<mpsc::Receiver<Misbehaviour>>,
     listener: Option<NoticeListener>,
+    /// Who gives text, and whom not to ask: this member.
+    text: Option<(TextHolders, MemberId)>,
 }
 
 impl Follower {
@@ -117,6 +120,7 @@ impl Follower {
             gossip: None,
             findings: None,
             listener: None,
+            text: None,
         };
         if let Some(journal) = &journal {
             loop {
@@ -138,6 +142,12 @@ impl Follower {
     pub fn hold_row_of(&mut self, node: MemberId) {
         self.owner = Some(node);
         self.keep_row();
+    }
+
+    /// From now on text is asked of the members that the ledger names, too; but not of this one.
+    pub fn tell_text(&mut self, holders: TextHolders, me: MemberId) {
+        holders.know(&self.ledger, &me);
+        self.text = Some((holders, me));
     }
 
     fn keep_row(&self) {
@@ -396,6 +406,9 @@ impl Follower {
             // CHAN-24: the steward has found it there.
             Body::Return(back) => {
                 contact(&self.ledger, &back.claimed_signer()).inspect(|contact| self.peers.returned(contact));
+            }
+            Body::Freeze(_) => {
+                self.text.iter().for_each(|(holders, me)| holders.know(&self.ledger, me));
             }
             Body::Rewind(rewind) => {
                 self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state.clone()));

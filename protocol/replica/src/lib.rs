@@ -34,6 +34,7 @@ mod results;
 mod step;
 mod stopping;
 mod stopwatch;
+pub mod text;
 mod witness;
 
 pub use allowance::{Allowance, Bounds, parse_gibibytes, parse_rates};

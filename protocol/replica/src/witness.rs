@@ -64,8 +64,7 @@ impl Witness for Exhibited {
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
-        let windows = indices.iter().map(|index| self.dataset.window(*index, self.sequence));
-        at_hand(windows.collect())
+        at_hand(self.dataset.windows(indices, self.sequence))
     }
 
     fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {

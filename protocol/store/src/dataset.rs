@@ -15,14 +15,17 @@ mod excerpt;
 mod joined;
 mod pack;
 mod parameters;
+mod partial;
 mod routing;
 mod rows;
 mod tokens;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use muster_core::ids::{Digest, Row};
 use muster_core::limits::{DATA_BYTES, DATA_CHUNK_BYTES, PARAMETER_BYTES, ROWS, TOKENISER_BYTES};
@@ -40,18 +43,24 @@ pub use excerpt::{Excerpt, Pieces};
 pub use joined::{JoinedTexts, Numbering, TextName};
 pub use pack::{SourceText, described, pack, pack_joined, pack_routed, pack_tokens};
 pub use parameters::{add_parameters, committed_parameters};
+pub use partial::{IsGood, Lack, Supply};
 pub use routing::{ROUTER, Routing};
 pub use rows::{RouterSize, row_shares};
 pub use tokens::token_numbers;
 
-use crate::error::{Result, StoreError};
+use crate::error::{Kind, Result, StoreError};
+use crate::patience::patiently;
 use crate::regular;
 use committed::{Committed, bounded};
-use directory::Place;
+use partial::Partial;
 
 const TRAIN: &str = "train.bin";
 const HELD_OUT: &str = "held-out.bin";
 const ABOUT: &str = "corpus.txt";
+/// Pages that are fetched at once for windows that are needed.
+const AT_ONCE: usize = 4;
+/// Windows that are read together.
+const FEW: usize = 16;
 /// The tokeniser in a corpus of token numbers.
 pub const TOKENISER: &str = "tokenizer.json";
 const ADVICE: &str = "get the corpus again from where it was packed";
@@ -87,58 +96,157 @@ impl Dataset {
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Refused`] for a file beyond its limit, and where the bytes
     /// are no tokens of the tokeniser, the tokeniser knows other numbers, or parameters are not finite; what the system reports.
     pub fn open(directory: &Path, data: &Data) -> Result<Self> {
-        let place = Place { at: directory, named: directory };
-        Self::checked(place, data, "its bytes are not those that were committed to", ADVICE)
-    }
-
-    /// As [`Self::open`]. Of other bytes than the manifest's, an error says this `cause` and `advice`.
-    fn checked(place: Place<'_>, data: &Data, cause: &str, advice: &str) -> Result<Self> {
-        let path = |file| place.named.join(name(file));
-        let wrong = |file| StoreError::corrupt(&path(file), cause, advice);
-        let open = |file, root: &Digest, fault: &mut Fault<'_>| {
-            let length = data.file_bytes(file);
-            let (opened, mut found) = (opened(place, file, length)?, Ok(()));
-            let committed = Committed::open(&path(file), opened, length, &mut |number, page| {
+        if !is_whole(directory, data)? {
+            let cause = "has only a part of the text so far";
+            let advice = "take part until it has all, or use data/ of the run's own folder";
+            return Err(StoreError::new(Kind::Missing, directory, cause, advice));
+        }
+        Self::of(directory, data, &mut |file, root| {
+            let (path, length) = (directory.join(name(file)), data.file_bytes(file));
+            let (opened, mut found) = (opened(directory, file, length)?, Ok(()));
+            let committed = Committed::open(&path, opened, length, &mut |number, page| {
                 if found.is_ok() {
-                    found = fault(number, page);
+                    found = fault(file, &path, number, page, &data.tokeniser);
                 }
             })?;
             // DATA-1: bytes are checked against root and length before they are used.
             if committed.root() != *root {
-                return Err(wrong(file));
+                return Err(wrong(&path));
             }
             // After the root, so that damage is told from a text that was packed wrongly.
             found.map(|()| committed)
-        };
-        let text = |file, root| {
+        })
+    }
+
+    /// Opens a corpus that [`Assembly::finish`] has made, of which pages may still be lacking: `supply` gives them when they are
+    /// read. Of the training text as many bytes are kept as there is `room`, of the other files all.
+    ///
+    /// # Errors
+    /// As of [`Self::open`], for what is there.
+    pub fn open_partial(directory: &Path, data: &Data, room: u64, supply: &Arc<dyn Supply>) -> Result<Self> {
+        Self::of(directory, data, &mut |file, root| {
+            let (path, length) = (directory.join(name(file)), data.file_bytes(file));
+            // To be written to, too; who it is was looked at by its other opening.
+            opened(directory, file, length)?;
+            let open = patiently(|| File::options().read(true).write(true).open(&path));
+            let open = open.map_err(|error| StoreError::io(&path, &error))?;
+            let outlined = directory.join(assembly::outline_name(file));
+            let nodes = regular::read(&outlined, assembly::outline_bytes(length))?;
+            let outline = assembly::outline(&nodes, length).filter(|outline| outline.root() == *root);
+            let outline = outline.ok_or_else(|| wrong(&outlined))?;
+            let (pages, room) =
+                (outline.pages().len() as u64, if file == DataFile::Training { room } else { u64::MAX });
+            let map = directory.join(assembly::map(file));
+            let (named, tokeniser) = (path.clone(), data.tokeniser.clone());
+            let fault = Box::new(move |number, page: &[u8]| fault(file, &named, number, page, &tokeniser));
+            let room = room / committed::PAGE_BYTES;
+            let partial = Partial::open(&map, (file, fault), pages, room, supply.clone())?;
+            Ok(Committed::partial(&path, open, length, outline, partial))
+        })
+    }
+
+    /// A corpus whose texts and given parameters `open` opens, by their roots.
+    fn of(
+        directory: &Path,
+        data: &Data,
+        open: &mut dyn FnMut(DataFile, &Digest) -> Result<Committed>,
+    ) -> Result<Self> {
+        let path = |file| directory.join(name(file));
+        let mut text = |file, root| {
             tokens::check_length(&path(file), data.file_bytes(file), &data.tokeniser)?;
-            open(file, root, &mut |number, page| tokens::check(&path(file), number, page, &data.tokeniser))
+            open(file, root)
         };
         let train = text(DataFile::Training, &data.root)?;
         let held_out = text(DataFile::HeldOut, &data.held_out_root)?;
         let whole = |file| match is_there(data, file) {
-            true => read(place, file, data.file_bytes(file)),
+            true => read(directory, file, data.file_bytes(file)),
             false => Ok(Vec::new()),
         };
         let tokeniser_file = whole(DataFile::Tokeniser)?;
         if !tokens::is_file(&tokeniser_file, &data.tokeniser) {
-            return Err(wrong(DataFile::Tokeniser));
+            return Err(wrong(&path(DataFile::Tokeniser)));
         }
         tokens::check_count(&path(DataFile::Tokeniser), &tokeniser_file, &data.tokeniser)?;
         let given = match &data.start {
             Start::Drawn => None,
-            Start::Given(file) => Some(open(DataFile::Parameters, &file.root, &mut |number, page| {
-                parameters::check(&path(DataFile::Parameters), number, page)
-            })?),
+            Start::Given(file) => Some(open(DataFile::Parameters, &file.root)?),
         };
+        let router = DataFile::Router;
         let routing = match &data.router {
             None => None,
-            Some(named) => Some(
-                Routing::of(named, whole(DataFile::Router)?).ok_or_else(|| wrong(DataFile::Router))?,
-            ),
+            Some(named) => Some(Routing::of(named, whole(router)?).ok_or_else(|| wrong(&path(router)))?),
         };
         let tokeniser = data.tokeniser.clone();
         Ok(Self { train, held_out, tokeniser, tokeniser_file, given, routing })
+    }
+
+    /// Bytes that are on the disk, of those that a manifest commits to.
+    pub fn held(&self) -> u64 {
+        let routing = self.routing.as_ref().map_or(0, |routing| routing.file().len());
+        let whole = (self.tokeniser_file.len() + routing) as u64;
+        self.committed().map(Committed::held).fold(whole, u64::saturating_add)
+    }
+
+    /// Fetches 1 MiB that is still lacking: of the training text from a drawn byte on, then of the other files. Returns whether
+    /// anything was lacking that may be kept.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub fn fetch_ahead(&self, drawn: u64) -> Result<bool> {
+        for committed in self.committed() {
+            if committed.fetch_ahead(drawn / committed::PAGE_BYTES)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Fetches what is still lacking of the parameters before the first round, 1 MiB at a time. Returns whether anything was.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub fn fetch_given(&self) -> Result<bool> {
+        self.given.as_ref().map_or(Ok(false), |given| given.fetch_ahead(0))
+    }
+
+    fn committed(&self) -> impl Iterator<Item = &Committed> {
+        [&self.train, &self.held_out].into_iter().chain(&self.given)
+    }
+
+    /// Windows as of [`Self::window`]. What they lack is fetched several pages at once.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub fn windows(&self, indices: &[u64], sequence: u32) -> Result<Vec<Vec<u32>>> {
+        let mut windows = Vec::with_capacity(indices.len());
+        // Few enough that what is fetched first is still in memory when it is read.
+        for some in indices.chunks(FEW) {
+            self.fetch_windows(some, sequence)?;
+            for index in some {
+                windows.push(self.window(*index, sequence)?);
+            }
+        }
+        Ok(windows)
+    }
+
+    fn fetch_windows(&self, windows: &[u64], sequence: u32) -> Result<()> {
+        let size = tokens::size(&self.tokeniser) as u64;
+        let bytes = |window: u64| {
+            let begin = window.saturating_mul(sequence.into()).saturating_mul(size);
+            begin..begin.saturating_add((u64::from(sequence) + 1) * size)
+        };
+        let pages = windows.iter().flat_map(|window| self.train.lacking(bytes(*window)));
+        let pages: Vec<u64> = pages.collect::<BTreeSet<u64>>().into_iter().collect();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let share = pages.len().div_ceil(AT_ONCE);
+        std::thread::scope(|scope| {
+            let fetch = |share: &[u64]| share.iter().try_for_each(|page| self.train.fetch(*page));
+            let threads: Vec<_> =
+                pages.chunks(share).map(|share| scope.spawn(move || fetch(share))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+        })
     }
 
     /// A corpus of byte tokens that was on no disk, for a run that draws its parameters: for simulations.
@@ -164,9 +272,7 @@ impl Dataset {
             tokeniser: self.tokeniser.clone(),
             start: match &self.given {
                 None => Start::Drawn,
-                Some(given) => {
-                    Start::Given(CommittedFile { root: given.root(), bytes: given.bytes() })
-                }
+                Some(given) => Start::Given(CommittedFile { root: given.root(), bytes: given.bytes() }),
             },
             router: self.routing.as_ref().map(Routing::router),
         }
@@ -294,18 +400,37 @@ impl Dataset {
         self.train.upper()
     }
 
-    /// The bytes of a range of a committed file, as far as it goes.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Corrupt`] where the file has changed since it was opened; what the system reports.
-    pub fn read(&self, file: DataFile, range: Range<u64>) -> Result<Vec<u8>> {
-        let committed = match file {
+    /// Chunks as of [`Self::chunks`], for somebody who asks for them: nothing where any of them is still lacking here.
+    pub fn held_chunks(&self, file: DataFile, first: u64, count: u32) -> Option<Vec<u8>> {
+        let at = |chunk: u64| chunk.saturating_mul(DATA_CHUNK_BYTES as u64);
+        let range = at(first)..at(first.saturating_add(u64::from(count)));
+        match self.outlined(file) {
+            Some(committed) => committed.read_held(range),
+            None => self.read(file, range).ok(),
+        }
+    }
+
+    /// The same of a file's outline, 32 bytes for each page; empty for a file that has none.
+    pub fn outline_chunks(&self, file: DataFile, first: u64, count: u32) -> Vec<u8> {
+        self.outlined(file).map_or_else(Vec::new, |committed| committed.read_outline(first, count))
+    }
+
+    fn outlined(&self, file: DataFile) -> Option<&Committed> {
+        match file {
             DataFile::Training => Some(&self.train),
             DataFile::HeldOut => Some(&self.held_out),
             DataFile::Parameters => self.given.as_ref(),
             DataFile::Tokeniser | DataFile::Router => None,
-        };
-        if let Some(committed) = committed {
+        }
+    }
+
+    /// The bytes of a range of a committed file, as far as it goes.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Corrupt`] where the file has changed since it was opened; [`crate::error::Kind::Missing`] where nobody
+    /// gives what is lacking; what the system reports.
+    pub fn read(&self, file: DataFile, range: Range<u64>) -> Result<Vec<u8>> {
+        if let Some(committed) = self.outlined(file) {
             return committed.read(range);
         }
         let whole = match file {
@@ -317,8 +442,37 @@ impl Dataset {
     }
 }
 
-/// What is wrong with a page of a file, by its number.
-type Fault<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
+/// What is wrong with a page of a text or of parameters, whatever was committed to.
+fn fault(file: DataFile, path: &Path, number: u64, page: &[u8], tokeniser: &Tokeniser) -> Result<()> {
+    match file {
+        DataFile::Parameters => parameters::check(path, number, page),
+        _ => tokens::check(path, number, page, tokeniser),
+    }
+}
+
+/// Whether all of a corpus is in a directory. Without a map of what is there, it is.
+///
+/// # Errors
+/// What the system reports.
+pub fn is_whole(directory: &Path, data: &Data) -> Result<bool> {
+    for file in [DataFile::Training, DataFile::HeldOut, DataFile::Parameters] {
+        let path = directory.join(assembly::map(file));
+        let marks = match regular::read(&path, data.file_bytes(file)) {
+            Err(error) if error.kind() == Kind::Missing => continue,
+            marks => marks?,
+        };
+        let there: u64 = marks.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        if there < data.file_bytes(file).div_ceil(committed::PAGE_BYTES) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Of a corpus that was committed to.
+fn wrong(path: &Path) -> StoreError {
+    StoreError::corrupt(path, "its bytes are not those that were committed to", ADVICE)
+}
 
 /// Reads the router that a manifest names from a corpus, and nothing else of it.
 ///
@@ -327,8 +481,8 @@ type Fault<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
 /// what the system reports.
 pub fn open_router(directory: &Path, named: &Router) -> Result<Routing> {
     let path = directory.join(name(DataFile::Router));
-    let place = Place { at: directory, named: directory };
-    let file = read(place, DataFile::Router, named.bytes()).map_err(|error| error.advise(ROUTER_ADVICE))?;
+    let file =
+        read(directory, DataFile::Router, named.bytes()).map_err(|error| error.advise(ROUTER_ADVICE))?;
     Routing::of(named, file).ok_or_else(|| {
         StoreError::corrupt(&path, "its bytes are not those that the run committed to", ROUTER_ADVICE)
     })
@@ -366,11 +520,11 @@ fn is_there(data: &Data, file: DataFile) -> bool {
 }
 
 /// A file of exactly this length, which a stranger may have said: it is compared before anything is read.
-fn opened(place: Place<'_>, file: DataFile, length: u64) -> Result<File> {
-    let path = place.named.join(name(file));
+fn opened(directory: &Path, file: DataFile, length: u64) -> Result<File> {
+    let path = directory.join(name(file));
     // The manifest is a stranger's, too: what it says is bounded before the file is believed.
     bounded(&path, length, most(file))?;
-    let open = regular::open(&place.at.join(name(file)), u64::MAX)?;
+    let open = regular::open(&path, u64::MAX)?;
     let found = open.metadata().map_err(|error| StoreError::io(&path, &error))?.len();
     if found != length {
         let cause = format!("it has {found} bytes instead of {length}");
@@ -380,10 +534,10 @@ fn opened(place: Place<'_>, file: DataFile, length: u64) -> Result<File> {
 }
 
 /// All bytes of a file of exactly this length.
-fn read(place: Place<'_>, file: DataFile, length: u64) -> Result<Vec<u8>> {
+fn read(directory: &Path, file: DataFile, length: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length.min(most(file)) as usize);
-    let read = opened(place, file, length)?.take(length).read_to_end(&mut bytes);
-    read.map_err(|error| StoreError::io(&place.named.join(name(file)), &error))?;
+    let read = opened(directory, file, length)?.take(length).read_to_end(&mut bytes);
+    read.map_err(|error| StoreError::io(&directory.join(name(file)), &error))?;
     Ok(bytes)
 }
 

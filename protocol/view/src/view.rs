@@ -123,7 +123,8 @@ impl View {
         let weak = Arc::downgrade(self);
         thread::spawn(move || {
             let compared = unigram_bigram(&dataset);
-            let compared = compared.inspect_err(|error| tracing::warn!("no simple models are shown: {error}"));
+            let compared =
+                compared.inspect_err(|error| tracing::warn!("no simple models are shown: {error}"));
             if let (Some(view), Ok((unigram, bigram))) = (weak.upgrade(), compared) {
                 view.write(|story| story.baselines = Some(Baselines { unigram, bigram }));
             }

@@ -231,8 +231,7 @@ impl Witness for FolderWitness {
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
         let dataset = self.dataset.as_ref()?;
         let sequence = self.manifest.model.sequence;
-        let windows = indices.iter().map(|index| dataset.window(*index, sequence)).collect::<Result<_, _>>();
-        windows.map_err(|error| self.missing.push(error.to_string())).ok()
+        dataset.windows(indices, sequence).map_err(|error| self.missing.push(error.to_string())).ok()
     }
     fn ledger(&mut self, height: Height) -> Option<Ledger> {
         let ledger = self.chain(height);

@@ -32,6 +32,11 @@ pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<()
     check_round(options, manifest).map(drop)
 }
 
+/// Bytes of the training text that are kept: what the rest of the run leaves of what is allowed and free.
+pub(super) fn room_for_text(options: &JoinOptions, manifest: &Manifest) -> u64 {
+    allowance(options).room(&disk::contributing(manifest))
+}
+
 /// Refuses a round after which the member's own files might use more disk than allowed. Gives the bytes that are left for
 /// blocks of others.
 pub(super) fn check_round(options: &JoinOptions, manifest: &Manifest) -> Result<u64, JoinError> {

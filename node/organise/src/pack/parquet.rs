@@ -210,7 +210,11 @@ mod tests {
         let packed = pack(&options, &mut |done, total| told = (done, total))?;
         assert!(told.0 > 0 && told.0 <= told.1, "{told:?}");
         let corpus = Dataset::open(&out, &packed.data).unwrap();
-        Ok([corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()].map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()))
+        Ok([
+            corpus.read(DataFile::Training, 0..u64::MAX).unwrap(),
+            corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap(),
+        ]
+        .map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()))
     }
 
     #[test]

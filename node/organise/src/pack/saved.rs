@@ -172,12 +172,21 @@ mod tests {
             save(&saved, &[&one, &two], large);
             let packed = packed(&saved, None, "text", &out).unwrap();
             let corpus = Dataset::open(&out, &packed.data).unwrap();
-            assert_eq!([corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()], [&b"a\0b\0c\0"[..], "dä\0".as_bytes()]);
+            assert_eq!(
+                [
+                    corpus.read(DataFile::Training, 0..u64::MAX).unwrap(),
+                    corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()
+                ],
+                [&b"a\0b\0c\0"[..], "dä\0".as_bytes()]
+            );
         }
         let (other, out) = (at("saved-true"), at("named"));
         let named = packed(&at("saved-false"), Some(&other), "text", &out).unwrap();
         let corpus = Dataset::open(&out, &named.data).unwrap();
-        assert_eq!(corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap());
+        assert_eq!(
+            corpus.read(DataFile::Training, 0..u64::MAX).unwrap(),
+            corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()
+        );
     }
 
     /// Rows of views may all be the same bytes: a file of some megabytes would be terabytes of text in memory.
@@ -200,7 +209,10 @@ mod tests {
         let options = PackOptions { text: vec![at("rows.arrow")], out, most, ..PackOptions::default() };
         let packed = pack(&options, &mut |_, _| ()).unwrap();
         let corpus = Dataset::open(&at("out"), &packed.data).unwrap();
-        assert!((4 << 20..6 << 20).contains(&(corpus.read(DataFile::Training, 0..u64::MAX).unwrap().len() + corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap().len())));
+        assert!((4 << 20..6 << 20).contains(
+            &(corpus.read(DataFile::Training, 0..u64::MAX).unwrap().len()
+                + corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap().len())
+        ));
         // The most that this process has ever had, of 4 GiB that the rows are.
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));

@@ -40,7 +40,10 @@ impl Desk {
         assert_eq!(dataset::described(&out).unwrap(), packed.data);
         let corpus = Dataset::open(&out, &packed.data).unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (train, held_out) = (text(&corpus.read(DataFile::Training, 0..u64::MAX).unwrap()), text(&corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()));
+        let (train, held_out) = (
+            text(&corpus.read(DataFile::Training, 0..u64::MAX).unwrap()),
+            text(&corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()),
+        );
         Ok((packed, train, held_out))
     }
 
@@ -392,7 +395,10 @@ fn texts_end_with_the_models_token_and_control_words_are_text() {
         let read = |bytes: &[u8]| {
             bytes.chunks(2).map(|two| u16::from_le_bytes([two[0], two[1]])).collect::<Vec<_>>()
         };
-        [read(&corpus.read(DataFile::Training, 0..u64::MAX).unwrap()), read(&corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap())]
+        [
+            read(&corpus.read(DataFile::Training, 0..u64::MAX).unwrap()),
+            read(&corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()),
+        ]
     };
     assert_eq!(tokens(options.clone()), [vec![1, 2, 0, 0, 0, 258, 300], vec![258, 4, 300]]);
     let asked = PackOptions { control_words: true, ..options.clone() };
@@ -454,7 +460,10 @@ fn a_single_file_gives_its_tail_between_characters() {
     let out = directory.path().join("corpus");
     let packed = pack(&options(&[file], &[], out.clone()), &mut |_, _| ()).unwrap();
     let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
-    assert_eq!(corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap(), ["ä".repeat(5).as_bytes(), b"\0"].concat());
+    assert_eq!(
+        corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap(),
+        ["ä".repeat(5).as_bytes(), b"\0"].concat()
+    );
     assert_eq!(corpus.read(DataFile::Training, 0..u64::MAX).unwrap().len(), 191);
 }
 
@@ -530,7 +539,13 @@ fn empty_files_are_no_texts_and_never_all_there_is() {
         Ok::<_, Failure>(dataset::Dataset::open(&out, &packed.data).unwrap())
     };
     let corpus = packed(&[&empty, &first, &last], &[], "some").unwrap();
-    assert_eq!([corpus.read(DataFile::Training, 0..u64::MAX).unwrap(), corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()], [&b"first\0"[..], &b"last\0"[..]]);
+    assert_eq!(
+        [
+            corpus.read(DataFile::Training, 0..u64::MAX).unwrap(),
+            corpus.read(DataFile::HeldOut, 0..u64::MAX).unwrap()
+        ],
+        [&b"first\0"[..], &b"last\0"[..]]
+    );
     for (text, held_out) in [(&[&empty][..], &[&last][..]), (&[&first], &[&empty]), (&[&empty], &[])] {
         let failure = packed(text, held_out, "none").unwrap_err();
         assert!(failure.message.contains("at least one text that is not empty"), "{failure}");

@@ -49,7 +49,7 @@ wire! {
         StateOffer,
         /// A piece of a state that is kept for others. From a node that holds the shard, or the steward.
         State(StateQuery),
-        /// Bytes of a committed file. From the steward.
+        /// Bytes of a committed file. From whoever holds them.
         Data(DataQuery),
         /// Takes what a contributor says of the results. From the steward.
         Checked(Signed<Checked>),
@@ -59,6 +59,8 @@ wire! {
         Evidence(Digest),
         /// What follows a text. From a holder, whoever asks.
         Ask(Signed<Ask>),
+        /// Bytes of the outline of a committed file: the nodes of its pages, one after the other. From the steward, or who has it.
+        Outline(DataQuery),
     }
 }
 

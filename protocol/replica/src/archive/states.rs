@@ -80,9 +80,8 @@ pub(crate) fn initial(
 ) -> Result<State, Misuse> {
     let seed = assign::calibration_seed(manifest.run());
     let indices = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
-    let window = |index: &u64| dataset.window(*index, manifest.model.sequence);
     let unread = |error: StoreError| Misuse(error.to_string());
-    let windows: Vec<Vec<u32>> = indices.iter().map(window).collect::<Result<_, _>>().map_err(unread)?;
+    let windows = dataset.windows(&indices, manifest.model.sequence).map_err(unread)?;
     match dataset.given().map_err(unread)? {
         None => Ok(arithmetic.initial(manifest, &windows)),
         Some(given) if given.len() as u64 == manifest.model.parameters() => {

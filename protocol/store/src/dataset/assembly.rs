@@ -1,34 +1,43 @@
-//! Puts a corpus together out of chunks from a stranger.
+//! What a newcomer needs of a run's files before anything else: outlines, tokeniser, router.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use muster_core::error::Reject;
+use muster_core::ids::Digest;
 use muster_core::limits::DATA_CHUNK_BYTES;
-use muster_core::manifest::{Data, DataFile};
-use muster_core::messages::wire::{BULK_BYTES, DataQuery};
+use muster_core::manifest::{Data, DataFile, Start};
+use muster_core::merkle::Outline;
+use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request};
 
-use super::{Dataset, Draft, bounded, is_there, most, name, pack};
-use crate::error::{Kind, Result, StoreError};
+use super::committed::chunks;
+use super::{Draft, Routing, bounded, is_there, most, name, pack, tokens};
+use crate::error::{Result, StoreError};
 use crate::patience::patiently;
+use crate::regular;
 
 const QUERY_CHUNKS: u32 = (BULK_BYTES / DATA_CHUNK_BYTES) as u32;
+/// Bytes of a page's node in an outline.
+const NODE: u64 = 32;
 
-/// A corpus that is being fetched: ask for [`Self::wanted`], give the answer to [`Self::put`], and [`Self::finish`]
-/// when nothing is wanted. No answer is believed before all are there and give the roots and the digest. What a killed process has
-/// fetched is there when the next one begins.
+/// The beginning of a corpus that is being fetched: ask for [`Self::wanted`], give the answer to [`Self::put`], and
+/// [`Self::finish`] when nothing is wanted. No answer is believed before all are there and give the roots and the digests. What a
+/// killed process has fetched is there when the next one begins.
 #[derive(Debug)]
 pub struct Assembly {
     draft: Draft,
     data: Data,
-    files: Vec<Fetched>,
+    parts: Vec<Part>,
 }
 
-/// A file as far as it is there.
+/// The outline of a file, or a file without one, as far as it is there.
 #[derive(Debug)]
-struct Fetched {
+struct Part {
     file: DataFile,
+    /// What the manifest says of the tree, where there is one.
+    root: Option<Digest>,
+    bytes: u64,
     open: File,
     length: u64,
 }
@@ -45,16 +54,16 @@ impl Assembly {
         }
         let draft = Draft::resumed(out)?;
         let there = DataFile::ALL.into_iter().filter(|file| is_there(&data, *file));
-        let files = there.map(|file| fetched(&draft, file, data.file_bytes(file))).collect::<Result<_>>()?;
-        Ok(Self { draft, data, files })
+        let parts = there.map(|file| Part::open(&draft, &data, file)).collect::<Result<_>>()?;
+        Ok(Self { draft, data, parts })
     }
 
-    /// The next chunks to ask for.
-    pub fn wanted(&self) -> Option<DataQuery> {
-        self.files.iter().find_map(|Fetched { file, length, .. }| {
-            let query = DataQuery { file: *file, first: length / DATA_CHUNK_BYTES as u64, count: QUERY_CHUNKS };
-            (*length < self.data.file_bytes(*file)).then_some(query)
-        })
+    /// What to ask for next.
+    pub fn wanted(&self) -> Option<Request> {
+        let part = self.parts.iter().find(|part| part.length < part.bytes)?;
+        let first = part.length / DATA_CHUNK_BYTES as u64;
+        let query = DataQuery { file: part.file, first, count: QUERY_CHUNKS };
+        Some(if part.root.is_some() { Request::Outline(query) } else { Request::Data(query) })
     }
 
     /// Takes the answer to [`Self::wanted`].
@@ -62,55 +71,119 @@ impl Assembly {
     /// # Errors
     /// What the disk reports; inside, [`Reject`] unless the answer has exactly the length of the wanted chunks: nothing was taken.
     pub fn put(&mut self, answer: &[u8]) -> Result<core::result::Result<(), Reject>> {
-        let file = self.wanted().map(|wanted| wanted.file);
-        let Some(fetched) = self.files.iter_mut().find(|fetched| Some(fetched.file) == file) else {
+        let Some(part) = self.parts.iter_mut().find(|part| part.length < part.bytes) else {
             return Ok(Err(Reject::Rule("nothing more is wanted of the files")));
         };
         // DATA-7: an answer of another length than was asked for is refused.
-        let expected = (self.data.file_bytes(fetched.file) - fetched.length).min(BULK_BYTES as u64);
+        let expected = (part.bytes - part.length).min(BULK_BYTES as u64);
         if answer.len() as u64 != expected {
             return Ok(Err(Reject::Rule("an answer holds exactly the wanted chunks")));
         }
-        let written = fetched.open.write_all(answer);
-        written.map_err(|error| StoreError::io(&self.draft.path(name(fetched.file)), &error))?;
-        fetched.length += answer.len() as u64;
+        let written = part.open.write_all(answer);
+        written.map_err(|error| StoreError::io(&self.draft.path(&part.name()), &error))?;
+        part.length += answer.len() as u64;
         Ok(Ok(()))
     }
 
-    /// Bytes that are there.
-    pub fn taken(&self) -> u64 {
-        self.files.iter().map(|fetched| fetched.length).sum()
-    }
-
-    /// Checks the whole, which then takes its path.
+    /// Checks what came, and makes the files, which are still empty, around it.
     ///
     /// # Errors
     /// [`crate::error::Kind::Corrupt`] when the bytes are not those committed to, and
-    /// [`crate::error::Kind::Refused`] when they are no tokens or no parameters, and nothing is kept;
-    /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn finish(self) -> Result<Dataset> {
-        let Self { mut draft, data, files } = self;
-        drop(files);
-        let cause = "the bytes that were sent are not those of the run";
-        let checked = Dataset::checked(draft.place(), &data, cause, "nothing was kept, fetch it again");
-        if checked.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Corrupt | Kind::Refused)) {
-            draft.forget();
+    /// [`crate::error::Kind::Refused`] when the tokeniser is none, and nothing is kept; [`crate::error::Kind::Full`]; what the system
+    /// reports.
+    pub fn finish(self) -> Result<()> {
+        let Self { mut draft, data, parts } = self;
+        for part in &parts {
+            if let Err(error) = part.check(&draft, &data) {
+                draft.forget();
+                return Err(error);
+            }
+            if part.root.is_some() {
+                let empty = draft.create(name(part.file))?.set_len(data.file_bytes(part.file));
+                empty.map_err(|error| StoreError::io(&draft.path(name(part.file)), &error))?;
+                draft.create(&map(part.file))?;
+            }
         }
-        let dataset = checked?;
-        draft.settle(&(pack::head(&data) + "\nreceived from the run\n"))?;
-        Ok(dataset)
+        drop(parts);
+        draft.settle(&(pack::head(&data) + "\nreceived from the run\n"))
     }
 }
 
-/// What an earlier process has of a file, up to the last whole answer.
-fn fetched(draft: &Draft, file: DataFile, bytes: u64) -> Result<Fetched> {
-    let path = draft.path(name(file));
-    let failed = |error| StoreError::io(&path, &error);
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    let mut open = patiently(|| options.open(&path)).map_err(failed)?;
-    let found = open.metadata().map_err(failed)?.len();
-    let length = if found == bytes { found } else { found.min(bytes) / BULK_BYTES as u64 * BULK_BYTES as u64 };
-    open.set_len(length).and_then(|()| open.seek(SeekFrom::End(0))).map_err(failed)?;
-    Ok(Fetched { file, open, length })
+impl Part {
+    /// What an earlier process has of it, up to the last whole answer.
+    fn open(draft: &Draft, data: &Data, file: DataFile) -> Result<Self> {
+        let root = root(data, file);
+        let whole = data.file_bytes(file);
+        let bytes = if root.is_some() { outline_bytes(whole) } else { whole };
+        let path = draft.path(&part_name(file, root.is_some()));
+        let failed = |error| StoreError::io(&path, &error);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut open = patiently(|| options.open(&path)).map_err(failed)?;
+        let found = open.metadata().map_err(failed)?.len();
+        let length =
+            if found == bytes { found } else { found.min(bytes) / BULK_BYTES as u64 * BULK_BYTES as u64 };
+        open.set_len(length).and_then(|()| open.seek(SeekFrom::End(0))).map_err(failed)?;
+        Ok(Self { file, root, bytes, open, length })
+    }
+
+    fn name(&self) -> String {
+        part_name(self.file, self.root.is_some())
+    }
+
+    fn check(&self, draft: &Draft, data: &Data) -> Result<()> {
+        let named = draft.out().join(self.name());
+        let bytes = regular::read(&draft.path(&self.name()), self.bytes)?;
+        let right = match (self.file, &self.root, &data.router) {
+            (file, Some(root), _) => {
+                outline(&bytes, data.file_bytes(file)).is_some_and(|of| of.root() == *root)
+            }
+            (DataFile::Tokeniser, ..) => tokens::is_file(&bytes, &data.tokeniser),
+            (_, None, Some(router)) => Routing::of(router, bytes.clone()).is_some(),
+            (_, None, None) => false,
+        };
+        if !right {
+            let cause = "the bytes that were sent are not those of the run";
+            return Err(StoreError::corrupt(&named, cause, "nothing was kept, fetch it again"));
+        }
+        if self.file == DataFile::Tokeniser {
+            tokens::check_count(&named, &bytes, &data.tokeniser)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a manifest says of the tree over a file; none of a file that has no tree.
+pub(super) fn root(data: &Data, file: DataFile) -> Option<Digest> {
+    match (file, &data.start) {
+        (DataFile::Training, _) => Some(data.root),
+        (DataFile::HeldOut, _) => Some(data.held_out_root),
+        (DataFile::Parameters, Start::Given(given)) => Some(given.root),
+        _ => None,
+    }
+}
+
+/// Bytes of the outline of a file of so many bytes.
+pub(super) fn outline_bytes(length: u64) -> u64 {
+    Outline::pages_of(chunks(length)) * NODE
+}
+
+/// The outline of a file of so many bytes, as it travels and as it lies on the disk.
+pub(super) fn outline(bytes: &[u8], length: u64) -> Option<Outline> {
+    let nodes = bytes.chunks_exact(NODE as usize).filter_map(|node| Some(Digest(node.try_into().ok()?)));
+    Outline::new(chunks(length), nodes.collect())
+}
+
+fn part_name(file: DataFile, outlined: bool) -> String {
+    if outlined { outline_name(file) } else { name(file).to_owned() }
+}
+
+/// The outline of a file, of which a member has only a part.
+pub(super) fn outline_name(file: DataFile) -> String {
+    format!("{}.outline", name(file))
+}
+
+/// Which pages of a file are there.
+pub(super) fn map(file: DataFile) -> String {
+    format!("{}.held", name(file))
 }

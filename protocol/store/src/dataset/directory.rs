@@ -67,11 +67,6 @@ impl Draft {
         self.stays = false;
     }
 
-    /// Where its files are, and are to be.
-    pub(super) fn place(&self) -> Place<'_> {
-        Place { at: &self.half, named: &self.out }
-    }
-
     /// The path that it is to take.
     pub(super) fn out(&self) -> &Path {
         &self.out
@@ -120,13 +115,6 @@ impl Drop for Draft {
             let _ = files::remove_directory(&self.half);
         }
     }
-}
-
-/// Where the files of a corpus are, and which directory errors name.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) at: &'a Path,
-    pub(super) named: &'a Path,
 }
 
 fn half(out: &Path) -> PathBuf {

@@ -180,7 +180,11 @@ mod tests {
         let pieces = text.pieces(&wanted, &BTreeSet::new(), sequence, u64::MAX).unwrap();
         let excerpt = Excerpt::checked(&text.data(), pieces).unwrap();
         for window in wanted {
-            assert_eq!(excerpt.window(window, sequence), Some(text.window(window, sequence).unwrap()), "{window}");
+            assert_eq!(
+                excerpt.window(window, sequence),
+                Some(text.window(window, sequence).unwrap()),
+                "{window}"
+            );
             assert_eq!(excerpt.row_of(window, sequence, |_| true), Some(Row(0)));
         }
         assert_eq!(excerpt.window(90, sequence), None);
@@ -239,7 +243,11 @@ mod tests {
         let pieces = text.pieces(&BTreeSet::new(), &routed, 100, u64::MAX).unwrap();
         let excerpt = Excerpt::checked(&text.data(), pieces).unwrap();
         for window in routed {
-            assert_eq!(excerpt.row_of(window, 100, |_| true), text.row_of(window, 100, |_| true).unwrap(), "{window}");
+            assert_eq!(
+                excerpt.row_of(window, 100, |_| true),
+                text.row_of(window, 100, |_| true).unwrap(),
+                "{window}"
+            );
         }
         assert_eq!(excerpt.row_of(90, 100, |_| true), None);
     }

@@ -119,7 +119,8 @@ impl Spool {
         for piece in (begin..self.length).step_by(PAGE_BYTES as usize) {
             to.push(&self.read(piece, PAGE_BYTES)?)?;
         }
-        let cut = self.file.get_mut().set_len(begin).and_then(|()| self.file.get_mut().seek(SeekFrom::End(0)));
+        let cut =
+            self.file.get_mut().set_len(begin).and_then(|()| self.file.get_mut().seek(SeekFrom::End(0)));
         cut.map_err(|error| StoreError::io(&self.path, &error))?;
         self.length = begin;
         Ok(())
@@ -235,7 +236,8 @@ impl JoinedTexts {
             let note = self.notes.read(text * NOTE, NOTE)?;
             Ok([0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|byte| note[at + byte]))))
         };
-        let ([cut, last], [_, first]) = if kept > 0 { (note(kept - 1)?, note(kept)?) } else { Default::default() };
+        let ([cut, last], [_, first]) =
+            if kept > 0 { (note(kept - 1)?, note(kept)?) } else { Default::default() };
         self.bytes.split_off(cut, &mut held.bytes)?;
         self.notes.split_off(kept * NOTE, &mut held.notes)?;
         let stretches = std::mem::take(&mut self.stretches);
@@ -303,7 +305,8 @@ impl JoinedTexts {
         self.bytes.file.flush().map_err(|error| StoreError::io(&self.bytes.path, &error))?;
         crate::files::remove(&self.notes.path)?;
         let (mut says, end) = (false, self.end);
-        let file = self.bytes.file.into_inner().map_err(|error| StoreError::io(&self.bytes.path, error.error()))?;
+        let file =
+            self.bytes.file.into_inner().map_err(|error| StoreError::io(&self.bytes.path, error.error()))?;
         let committed = Committed::open(&self.bytes.path, file, length, &mut |_, page| {
             says |= end.is_empty() || page.chunks(end.len()).any(|token| token != end);
         })?;
@@ -373,7 +376,10 @@ mod tests {
         joined.push_numbers(&[1, 2, 3, 4], "text").unwrap();
         joined.end(TextName::from("a\nb".to_owned())).unwrap();
         let mut held = joined.hold_out(&draft, 2).unwrap();
-        assert_eq!((bytes(&mut held), held.about()), (vec![3, 0, 4, 0, 187, 2], "         2 a\u{fffd}b\n".into()));
+        assert_eq!(
+            (bytes(&mut held), held.about()),
+            (vec![3, 0, 4, 0, 187, 2], "         2 a\u{fffd}b\n".into())
+        );
         assert_eq!(bytes(&mut joined), [1, 0, 2, 0, 187, 2]);
         assert_eq!(texts(&draft, &["one", "two", "", "four"]).about(), "        10 rows, rows 1 to 4\n");
     }

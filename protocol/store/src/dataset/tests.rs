@@ -1,9 +1,13 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use muster_core::hash::{Domain, Hasher};
+use muster_core::limits::PAGE_CHUNKS;
 use muster_core::manifest::TokeniserFile;
 use muster_core::merkle;
+use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request};
 use muster_core::state::real_bytes;
 
 use super::*;
@@ -168,71 +172,228 @@ fn chunks_are_proved() {
     assert_eq!(dataset.chunks(DataFile::HeldOut, 0, 1).unwrap(), held_out(&dataset));
     for chunk in 0..4 {
         let leaf = merkle::leaf(chunk, &dataset.chunks(DataFile::Training, chunk, 1).unwrap());
-        dataset.train.prove(&dataset.upper(), chunk).unwrap().unwrap().verify(&data.root, 4, chunk, leaf).unwrap();
+        dataset
+            .train
+            .prove(&dataset.upper(), chunk)
+            .unwrap()
+            .unwrap()
+            .verify(&data.root, 4, chunk, leaf)
+            .unwrap();
     }
     assert_eq!(dataset.prove(&dataset.upper(), 4).unwrap(), None);
+}
+
+/// A stranger with a corpus, who may lie about a file.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    pub(super) corpus: Dataset,
+    lie: Option<DataFile>,
+    /// First page and pages of each query.
+    asked: Mutex<Vec<(u64, u64)>>,
+    gone: AtomicBool,
+}
+
+impl Stranger {
+    pub(super) fn of(corpus: Dataset, lie: Option<DataFile>) -> Arc<Self> {
+        Arc::new(Self { corpus, lie, asked: Mutex::default(), gone: AtomicBool::default() })
+    }
+
+    fn answer(&self, request: &Request) -> Vec<u8> {
+        let (file, mut bytes) = match request {
+            Request::Data(query) => {
+                (query.file, self.corpus.held_chunks(query.file, query.first, query.count).unwrap())
+            }
+            Request::Outline(query) => {
+                (query.file, self.corpus.outline_chunks(query.file, query.first, query.count))
+            }
+            _ => panic!("nothing else is wanted"),
+        };
+        if self.lie == Some(file) {
+            bytes[7] ^= 1;
+        }
+        bytes
+    }
+
+    /// What a newcomer makes of this stranger: all of the corpus.
+    pub(super) fn brings(self: &Arc<Self>, copy: &std::path::Path, data: &Data) -> Result<Dataset> {
+        if !copy.exists() {
+            let mut assembly = Assembly::new(copy, data.clone())?;
+            while let Some(request) = assembly.wanted() {
+                assembly.put(&self.answer(&request))?.unwrap();
+            }
+            assembly.finish()?;
+        }
+        let supply: Arc<dyn Supply> = self.clone();
+        let dataset = Dataset::open_partial(copy, data, u64::MAX, &supply)?;
+        while dataset.fetch_given()? || dataset.fetch_ahead(0)? {}
+        Ok(dataset)
+    }
+}
+
+impl Supply for Stranger {
+    fn chunks(&self, query: DataQuery, is_good: Arc<IsGood>) -> core::result::Result<Vec<u8>, Lack> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(Lack::Nobody);
+        }
+        self.asked.lock().unwrap().push((query.first / PAGE_CHUNKS, u64::from(query.count) / PAGE_CHUNKS));
+        let answer = self.answer(&Request::Data(query));
+        if is_good(&answer) { Ok(answer) } else { Err(Lack::OtherBytes) }
+    }
 }
 
 #[test]
 fn a_corpus_comes_from_a_stranger() {
     let (directory, out, data) = packed();
-    let source = Dataset::open(&out, &data).unwrap();
     let copy = directory.path().join("copy");
     let assembly = || Assembly::new(&copy, data.clone()).unwrap();
-    let answer = |assembly: &Assembly| {
-        assembly.wanted().map(|query| source.chunks(query.file, query.first, query.count).unwrap())
-    };
+    let liar = Stranger::of(Dataset::open(&out, &data).unwrap(), Some(DataFile::Training));
     let mut lied_to = assembly();
     assert_eq!(Assembly::new(&copy, data.clone()).unwrap_err().kind(), Kind::Locked);
-    while let Some(mut bytes) = answer(&lied_to) {
-        bytes[7] ^= 1;
-        lied_to.put(&bytes).unwrap().unwrap();
+    while let Some(request) = lied_to.wanted() {
+        lied_to.put(&liar.answer(&request)).unwrap().unwrap();
     }
     let error = lied_to.finish().unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join(TRAIN).as_path()));
+    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join("train.bin.outline").as_path()));
     assert_eq!(assembly().finish().unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(files::names(directory.path()).unwrap(), ["corpus"], "nothing of a lie is kept");
 
+    let source = Stranger::of(Dataset::open(&out, &data).unwrap(), None);
     let mut honest = assembly();
-    while let Some(bytes) = answer(&honest) {
+    while let Some(request) = honest.wanted() {
+        let bytes = source.answer(&request);
         assert!(honest.put(&bytes[1..]).unwrap().is_err());
         assert!(honest.put(&[bytes.as_slice(), b"x"].concat()).unwrap().is_err());
         honest.put(&bytes).unwrap().unwrap();
     }
     assert!(honest.put(b"").unwrap().is_err());
-    assert_eq!(honest.taken(), data.bytes + data.held_out_bytes);
+    honest.finish().unwrap();
+    assert!(!is_whole(&copy, &data).unwrap());
+    assert_eq!(Dataset::open(&copy, &data).unwrap_err().kind(), Kind::Missing);
+    // DATA-7: bytes that were not committed to are not kept, and somebody else is asked.
+    let supply: Arc<dyn Supply> = liar;
+    let lied_to = Dataset::open_partial(&copy, &data, u64::MAX, &supply).unwrap();
+    let error = lied_to.window(0, 16).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join(TRAIN).as_path()));
+    assert_eq!(lied_to.held(), 0);
 
-    assert_eq!(honest.finish().unwrap().data(), data);
-    assert_eq!(Dataset::open(&copy, &described(&copy).unwrap()).unwrap().data(), source.data());
+    assert_eq!(source.brings(&copy, &data).unwrap().data(), data);
+    let whole = Dataset::open(&copy, &described(&copy).unwrap()).unwrap();
+    assert_eq!(train(&whole), train(&source.corpus));
     assert_eq!(Assembly::new(&copy, data.clone()).unwrap_err().kind(), Kind::Refused);
     let huge = Data { bytes: DATA_BYTES + 1, ..data };
     assert_eq!(Assembly::new(&directory.path().join("huge"), huge).unwrap_err().kind(), Kind::Refused);
 }
 
-#[test]
-fn a_text_of_many_queries_is_asked_for_in_pieces() {
+/// A stranger with 40 pages and a bit, and a newcomer that has nothing of them yet.
+fn long() -> (tempfile::TempDir, PathBuf, Data, Arc<Stranger>) {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("corpus");
-    let long = vec![b'x'; (4 << 20) + 5];
-    let data = pack([text("x", &long)], [text("y", b"y")], &out, &mut |_| ()).unwrap();
-    let source = Dataset::open(&out, &data).unwrap();
+    let long: Vec<u8> = (0..40 * (1 << 16) + 5u32).map(|place| b'a' + (place / 7 % 23) as u8).collect();
+    let data = pack([text("x", &long)], [text("y", b"yes")], &out, &mut |_| ()).unwrap();
+    let stranger = Stranger::of(Dataset::open(&out, &data).unwrap(), None);
     let copy = directory.path().join("copy");
     let mut assembly = Assembly::new(&copy, data.clone()).unwrap();
-    let mut queries = 0;
-    while let Some(query) = assembly.wanted() {
-        assembly.put(&source.chunks(query.file, query.first, query.count).unwrap()).unwrap().unwrap();
-        queries += 1;
-        if queries == 2 {
-            // DATA-7: a process that is killed has what came whole, and asks for the rest.
-            drop(assembly);
-            let half = fs::File::options().append(true).open(directory.path().join(".copy.half/train.bin"));
-            std::io::Write::write_all(&mut half.unwrap(), b"half an answer").unwrap();
-            assembly = Assembly::new(&copy, data.clone()).unwrap();
-            assert_eq!(assembly.taken(), 4 << 20);
-        }
+    while let Some(request) = assembly.wanted() {
+        assembly.put(&stranger.answer(&request)).unwrap().unwrap();
     }
-    assert_eq!(queries, 4);
-    assert_eq!(assembly.finish().unwrap().data(), data);
+    assembly.finish().unwrap();
+    (directory, copy, data, stranger)
+}
+
+#[test]
+fn data_10_text_comes_when_it_is_needed_and_what_came_is_there_after_a_kill() {
+    let (_directory, copy, data, stranger) = long();
+    let supply: Arc<dyn Supply> = stranger.clone();
+    let open = |room| Dataset::open_partial(&copy, &data, room, &supply).unwrap();
+    let asked = || std::mem::take(&mut *stranger.asked.lock().unwrap());
+    let dataset = open(u64::MAX);
+    let needed = [5, 1300, 2000];
+    assert_eq!(dataset.windows(&needed, 1000).unwrap(), stranger.corpus.windows(&needed, 1000).unwrap());
+    let mut pages = asked();
+    pages.sort_unstable();
+    assert_eq!(pages, [(0, 1), (19, 1), (30, 1)], "pages that windows are on, and no others");
+    assert_eq!(dataset.windows(&needed, 1000).unwrap(), stranger.corpus.windows(&needed, 1000).unwrap());
+    drop(dataset);
+    let dataset = open(u64::MAX);
+    assert_eq!(dataset.held(), 3 << 16);
+    dataset.windows(&needed, 1000).unwrap();
+    assert_eq!(asked(), [], "all of it is there after a restart");
+    // Others get what is here, and have nothing fetched.
+    assert_eq!(dataset.held_chunks(DataFile::Training, 19 * 16 + 3, 2).unwrap().len(), 8192);
+    assert_eq!(dataset.held_chunks(DataFile::Training, 20 * 16 - 1, 2), None);
+    assert_eq!(
+        dataset.outline_chunks(DataFile::Training, 0, 9),
+        stranger.corpus.outline_chunks(DataFile::Training, 0, 9)
+    );
+    assert_eq!(asked(), []);
+    // Ahead of need: up to the page that is there, and around the end.
+    assert!(dataset.fetch_ahead(28 << 16).unwrap() && dataset.fetch_ahead(28 << 16).unwrap());
+    assert_eq!(asked(), [(28, 2), (31, 10)]);
+    while dataset.fetch_ahead(28 << 16).unwrap() {}
+    assert_eq!(asked(), [(1, 16), (17, 2), (20, 8), (0, 1)]);
+    assert_eq!(dataset.held(), data.all_bytes());
+    assert_eq!(train(&Dataset::open(&copy, &data).unwrap()), train(&stranger.corpus));
+}
+
+#[test]
+fn data_10_no_more_is_kept_than_there_is_room_for_and_nothing_fails_for_it() {
+    let (_directory, copy, data, stranger) = long();
+    let supply: Arc<dyn Supply> = stranger.clone();
+    let dataset = Dataset::open_partial(&copy, &data, 10 << 16, &supply).unwrap();
+    while dataset.fetch_ahead(3 << 16).unwrap() {}
+    assert_eq!(dataset.held(), (10 << 16) + 4, "ten pages, and the held-out text");
+    assert_eq!(dataset.window(2000, 1000).unwrap(), stranger.corpus.window(2000, 1000).unwrap());
+    assert_eq!(dataset.held(), (10 << 16) + 4);
+    stranger.gone.store(true, Ordering::Relaxed);
+    let error = dataset.window(20, 1000).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Missing, copy.join(TRAIN).as_path()));
+    assert!(error.to_string().contains("nobody has given the bytes from 0 on in time"), "{error}");
+    dataset.window(300, 1000).unwrap();
+}
+
+#[test]
+fn data_10_a_page_that_a_disk_has_lost_is_fetched_again() {
+    let (_directory, copy, data, stranger) = long();
+    let supply: Arc<dyn Supply> = stranger.clone();
+    let dataset = stranger.brings(&copy, &data).unwrap();
+    drop(dataset);
+    // As after a power failure: the map says that it is there, and the file has a hole.
+    let mut file = fs::File::options().write(true).open(copy.join(TRAIN)).unwrap();
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(7 << 16)).unwrap();
+    std::io::Write::write_all(&mut file, &[0; 999]).unwrap();
+    assert_eq!(Dataset::open(&copy, &data).unwrap_err().kind(), Kind::Corrupt);
+    let dataset = Dataset::open_partial(&copy, &data, u64::MAX, &supply).unwrap();
+    assert_eq!(dataset.held_chunks(DataFile::Training, 7 * 16, 1), None, "nobody is given what is damaged");
+    assert_eq!(dataset.window(459, 1000).unwrap(), stranger.corpus.window(459, 1000).unwrap());
+    assert_eq!(dataset.held_chunks(DataFile::Training, 7 * 16, 16).unwrap().len(), 1 << 16);
+    Dataset::open(&copy, &data).unwrap();
+}
+
+#[test]
+fn data_7_an_outline_of_many_queries_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = (BULK_BYTES as u64 / 32) * 2 + 5;
+    let nodes: Vec<Digest> = (0..pages).map(|page| Digest([(page % 251) as u8; 32])).collect();
+    let root = merkle::Outline::new(pages * PAGE_CHUNKS, nodes.clone()).unwrap().root();
+    let data = Data { root, bytes: pages << 16, ..Dataset::of_bytes(vec![1; 9], vec![2; 9]).data() };
+    let bytes: Vec<u8> = nodes.iter().flat_map(|node| node.0).collect();
+    let copy = directory.path().join("copy");
+    let mut assembly = Assembly::new(&copy, data.clone()).unwrap();
+    assembly.put(&bytes[..BULK_BYTES]).unwrap().unwrap();
+    // What came whole is there after a kill, and the rest is asked for.
+    drop(assembly);
+    let half = fs::File::options().append(true).open(directory.path().join(".copy.half/train.bin.outline"));
+    std::io::Write::write_all(&mut half.unwrap(), b"half an answer").unwrap();
+    let mut assembly = Assembly::new(&copy, data).unwrap();
+    let first = (BULK_BYTES / DATA_CHUNK_BYTES) as u64;
+    let query = DataQuery { file: DataFile::Training, first, count: first as u32 };
+    assert_eq!(assembly.wanted(), Some(Request::Outline(query)));
+    assembly.put(&bytes[BULK_BYTES..2 * BULK_BYTES]).unwrap().unwrap();
+    assembly.put(&bytes[2 * BULK_BYTES..]).unwrap().unwrap();
+    let held_out = Dataset::of_bytes(vec![1; 9], vec![2; 9]).outline_chunks(DataFile::HeldOut, 0, 1);
+    assembly.put(&held_out).unwrap().unwrap();
+    assert_eq!(assembly.wanted(), None);
+    assembly.finish().unwrap();
 }
 
 /// A tokeniser's file that knows so many numbers.
@@ -322,19 +483,23 @@ fn unknown_token_numbers_are_refused() {
     assert_eq!(error.path(), out.join(TRAIN));
 
     let copy = directory.path().join("copy");
-    let source = Dataset::open(&out, &data).unwrap();
-    let assemble = |data: Data| {
-        let mut assembly = Assembly::new(&copy, data).unwrap();
-        while let Some(query) = assembly.wanted() {
-            assembly.put(&source.chunks(query.file, query.first, query.count).unwrap()).unwrap().unwrap();
-        }
-        assembly.finish()
+    let source = Stranger::of(Dataset::open(&out, &data).unwrap(), None);
+    // DATA-4: the greatest number of the tokeniser's file.
+    assert_eq!(source.brings(&copy, &fewer(301)).unwrap_err().kind(), Kind::Refused);
+    assert!(!copy.exists());
+    // DATA-5: also of a page that comes when it is needed.
+    let numbers = tokeniser(299);
+    let digest = Hasher::new(Domain::TOKENISER).part(&numbers).finish();
+    let file = TokeniserFile { digest, bytes: numbers.len() as u32, tokens: 299 };
+    let committed = Data { tokeniser: Tokeniser::File(file), ..data.clone() };
+    let other = Dataset {
+        tokeniser: committed.tokeniser.clone(),
+        tokeniser_file: numbers,
+        ..Dataset::of_bytes(train(&source.corpus), held_out(&source.corpus))
     };
-    for tokens in [299, 301] {
-        assert_eq!(assemble(fewer(tokens)).unwrap_err().kind(), Kind::Refused);
-        assert!(!copy.exists());
-    }
-    assert_eq!(assemble(data.clone()).unwrap().window(0, 1).unwrap(), [1, 258]);
+    let error = Stranger::of(other, None).brings(&directory.path().join("other"), &committed).unwrap_err();
+    assert!(error.kind() == Kind::Refused && error.to_string().contains("token 1 is number 299"), "{error}");
+    assert_eq!(source.brings(&copy, &data).unwrap().window(0, 1).unwrap(), [1, 258]);
     assert_eq!(described(&copy).unwrap(), data);
     assert_eq!(fs::read(copy.join(TOKENISER)).unwrap(), tokeniser(300), "fetched with the text");
 }
@@ -362,7 +527,10 @@ fn given_parameters_come_back_to_the_bit() {
     given.prove(&given.upper(), 3).unwrap().unwrap().verify(&file.root, 4, 3, leaf).unwrap();
     let drawn = Data { start: Start::Drawn, ..data };
     let dataset = Dataset::open(&out, &drawn).unwrap();
-    assert_eq!((dataset.given().unwrap(), dataset.chunks(DataFile::Parameters, 0, 9).unwrap()), (None, vec![]));
+    assert_eq!(
+        (dataset.given().unwrap(), dataset.chunks(DataFile::Parameters, 0, 9).unwrap()),
+        (None, vec![])
+    );
 }
 
 #[test]
@@ -398,38 +566,24 @@ fn parameters_that_are_not_finite_are_refused_though_committed() {
         // DATA-6: also from a stranger.
         let error = Dataset::open(&out, &data).unwrap_err();
         assert!(error.kind() == Kind::Refused && error.to_string().contains("parameter 2000 is"), "{error}");
-        let copy = directory.path().join("copy");
-        let mut assembly = Assembly::new(&copy, data).unwrap();
-        let files = [TRAIN, HELD_OUT, PARAMETERS].map(|name| fs::read(out.join(name)).unwrap());
-        files.iter().for_each(|bytes| assembly.put(bytes).unwrap().unwrap());
-        assert_eq!(assembly.finish().unwrap_err().kind(), Kind::Refused);
-        assert!(!copy.exists());
+        let drawn = Dataset::open(&out, &Data { start: Start::Drawn, ..data.clone() }).unwrap();
+        let from = Dataset { given: Some(Committed::new(real_bytes(&parameters))), ..drawn };
+        let copy = directory.path().join(bad.to_string());
+        let error = Stranger::of(from, None).brings(&copy, &data).unwrap_err();
+        assert!(error.kind() == Kind::Refused && error.to_string().contains("parameter 2000 is"), "{error}");
     }
 }
 
 #[test]
 fn parameters_come_from_a_stranger() {
     let (directory, out, data, _) = begun();
-    let source = Dataset::open(&out, &data).unwrap();
+    let source = || Dataset::open(&out, &data).unwrap();
     let copy = directory.path().join("copy");
-    let assemble = |lie: bool| {
-        let mut assembly = Assembly::new(&copy, data.clone()).unwrap();
-        while let Some(query) = assembly.wanted() {
-            let mut bytes = source.chunks(query.file, query.first, query.count).unwrap();
-            // DATA-7: nothing but the wanted bytes is taken.
-            assert!(assembly.put(&[bytes.as_slice(), b"x"].concat()).unwrap().is_err());
-            if lie && query.file == DataFile::Parameters {
-                bytes[5000] ^= 1;
-            }
-            assembly.put(&bytes).unwrap().unwrap();
-        }
-        assert_eq!(assembly.taken(), data.all_bytes());
-        assembly.finish()
-    };
-    let error = assemble(true).unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join(PARAMETERS).as_path()));
+    let error = Stranger::of(source(), Some(DataFile::Parameters)).brings(&copy, &data).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join("parameters.bin.outline").as_path()));
     assert!(!copy.exists());
-    assert_eq!(assemble(false).unwrap().given().unwrap(), source.given().unwrap());
+    let brought = Stranger::of(source(), None).brings(&copy, &data).unwrap();
+    assert_eq!(brought.given().unwrap(), source().given().unwrap());
     assert_eq!(Dataset::open(&copy, &data).unwrap().data(), data);
     // Parameters have a bound of their own: all that a manifest may have.
     let start = |bytes| Data {

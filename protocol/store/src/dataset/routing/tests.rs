@@ -5,9 +5,8 @@ use muster_core::manifest::{Data, DataFile, Tokeniser, TokeniserFile};
 use muster_core::router::{BUCKETS, RouterRow};
 
 use super::super::committed::Committed;
-use super::super::{
-    Assembly, Dataset, RouterSize, SourceText, described, open_router, pack, pack_routed, row_shares,
-};
+use super::super::tests::Stranger;
+use super::super::{Dataset, RouterSize, SourceText, described, open_router, pack, pack_routed, row_shares};
 use super::*;
 use crate::error::{Kind, Result};
 use crate::files;
@@ -61,7 +60,8 @@ fn rows_of_source_text_have_nearly_equal_shares() {
         // Windows of a model have nearly the shares of the text.
         let windows = (data.tokens() - 1) / 128;
         let mut counts = vec![0u64; rows.into()];
-        (0..windows).for_each(|window| counts[corpus.row_of(window, 128, |_| true).unwrap().unwrap().index()] += 1);
+        (0..windows)
+            .for_each(|window| counts[corpus.row_of(window, 128, |_| true).unwrap().unwrap().index()] += 1);
         println!("{windows} windows: {counts:?}");
         let fair = windows as f64 * equal;
         assert!(
@@ -154,29 +154,16 @@ fn data_7_a_router_comes_from_a_stranger() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("corpus");
     let data = packed(&out, 5, 64).unwrap();
-    let source = Dataset::open(&out, &data).unwrap();
-    assert_eq!(source.data(), data);
-    assert_eq!(source.chunks(DataFile::Router, 1, 9).unwrap().len(), 5 * 1028 - 4096);
+    let source = || Dataset::open(&out, &data).unwrap();
+    assert_eq!(source().data(), data);
+    assert_eq!(source().chunks(DataFile::Router, 1, 9).unwrap().len(), 5 * 1028 - 4096);
     let copy = directory.path().join("copy");
-    let assemble = |lie: u8| {
-        let mut assembly = Assembly::new(&copy, data.clone()).unwrap();
-        let mut asked = Vec::new();
-        while let Some(query) = assembly.wanted() {
-            let mut bytes = source.chunks(query.file, query.first, query.count).unwrap();
-            if query.file == DataFile::Router {
-                bytes[5000] ^= lie;
-            }
-            asked.push(query.file);
-            assembly.put(&bytes).unwrap().unwrap();
-        }
-        assert_eq!(asked.last(), Some(&DataFile::Router));
-        assert_eq!(assembly.taken(), data.all_bytes());
-        assembly.finish()
-    };
-    let error = assemble(1).unwrap_err();
+    let error = Stranger::of(source(), Some(DataFile::Router)).brings(&copy, &data).unwrap_err();
     assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join(ROUTER).as_path()));
     assert!(!copy.exists());
-    assert_eq!(assemble(0).unwrap().routing().unwrap().router(), data.router.clone().unwrap());
+    let brought = Stranger::of(source(), None).brings(&copy, &data).unwrap();
+    assert_eq!(brought.routing().unwrap().router(), data.router.clone().unwrap());
+    assert_eq!(brought.held(), data.all_bytes());
     assert_eq!(described(&copy).unwrap(), data);
     Dataset::open(&copy, &data).unwrap();
 }
