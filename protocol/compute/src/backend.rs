@@ -86,8 +86,60 @@ pub enum DeviceChoice {
     Cpu,
     /// In defined bits on a device, by its number in [`crate::devices()`].
     Gpu(usize),
+    /// In defined bits on several devices, which take leaves by turns.
+    Gpus(Numbers),
     /// On a graphics processor by libtorch, by libtorch's number.
     Cuda(usize),
+}
+
+impl DeviceChoice {
+    /// Whether it names devices that compute in defined bits.
+    pub(crate) fn is_gpu(self) -> bool {
+        matches!(self, Self::Gpu(_) | Self::Gpus(_))
+    }
+}
+
+/// Numbers of devices, at least two and each once, below [`Numbers::END`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// What all of them are below.
+    pub const END: usize = 64;
+
+    /// These, ascending.
+    pub fn each(self) -> impl Iterator<Item = usize> {
+        (0..Self::END).filter(move |number| self.0 >> number & 1 == 1)
+    }
+}
+
+impl FromStr for Numbers {
+    type Err = Misuse;
+
+    fn from_str(names: &str) -> Result<Self, Misuse> {
+        let mut found = 0u64;
+        for name in names.split(',') {
+            let number = name.strip_prefix("gpu:").and_then(|number| number.parse::<usize>().ok());
+            let number = number.filter(|number| *number < Self::END).ok_or_else(|| {
+                Misuse(format!(
+                    "several devices are named as gpu:0,gpu:1, by numbers below {}; {name:?} is none of these",
+                    Self::END
+                ))
+            })?;
+            if found >> number & 1 == 1 {
+                return Err(Misuse(format!("the device {name} is named twice")));
+            }
+            found |= 1 << number;
+        }
+        Ok(Self(found))
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.each().map(|number| format!("gpu:{number}")).collect();
+        f.write_str(&names.join(","))
+    }
 }
 
 impl From<Device> for DeviceChoice {
@@ -154,13 +206,14 @@ impl FromStr for DeviceChoice {
     fn from_str(name: &str) -> Result<Self, Misuse> {
         let number = match name {
             "auto" => return Ok(Self::Auto),
+            several if several.contains(',') => return several.parse().map(Self::Gpus),
             "gpu" => Some(0),
             _ => name.strip_prefix("gpu:").and_then(|number| number.parse().ok()),
         };
         let of_libtorch = || name.parse::<Device>().ok().map(Self::from);
         number.map(Self::Gpu).or_else(of_libtorch).ok_or_else(|| {
             Misuse(format!(
-                "no device is called {name:?}: use auto, cpu, gpu or gpu:N (`muster doctor` lists them), or cuda or cuda:N \
+                "no device is called {name:?}: use auto, cpu, gpu or gpu:N (`muster doctor` lists them), several as gpu:0,gpu:1, or cuda or cuda:N \
                  for libtorch"
             ))
         })
@@ -195,6 +248,7 @@ impl fmt::Display for DeviceChoice {
             Self::Auto => f.write_str("auto"),
             Self::Cpu => Device::Cpu.fmt(f),
             Self::Gpu(number) => write!(f, "gpu:{number}"),
+            Self::Gpus(numbers) => numbers.fmt(f),
             Self::Cuda(number) => Device::Cuda(*number).fmt(f),
         }
     }

@@ -54,11 +54,13 @@ mod turns;
 mod vectors;
 mod workers;
 
-pub use backend::{Backend, Closeness, Device, DeviceChoice, Libtorch, OpenResult, Precision, TorchSetting};
+pub use backend::{
+    Backend, Closeness, Device, DeviceChoice, Libtorch, Numbers, OpenResult, Precision, TorchSetting,
+};
 pub use decoder::positions::rotary_divisors;
 pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};
 pub use exact::{Exact, Reader};
-pub use gpu::{Found, Gpu, Times, cuda_source};
+pub use gpu::{Fleet, Found, Gpu, Times, cuda_source};
 pub use leaf::LeafTimes;
 pub use local::reach;
 pub use machine::{Library, Machine};

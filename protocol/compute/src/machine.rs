@@ -11,9 +11,10 @@ use muster_core::manifest::{Manifest, Profile};
 
 use crate::Exact;
 use crate::backend::{
-    BUILD, Backend, Device, DeviceChoice, Precision, TorchSetting, has_cuda, has_libtorch, libtorch,
+    BUILD, Backend, Device, DeviceChoice, Numbers, Precision, TorchSetting, has_cuda, has_libtorch, libtorch,
 };
 use crate::devices;
+use crate::gpu::Fleet;
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
 
@@ -56,6 +57,8 @@ enum Choice {
     Exact,
     /// [`Gpu`], on the device of this number.
     Gpu(usize),
+    /// [`Fleet`], on the devices of these numbers.
+    Gpus(Numbers),
     /// [`Gpu`] on the first graphics processor that gives the known answers, else [`Exact`].
     Either,
     /// Libtorch, on a device if one is named.
@@ -94,10 +97,10 @@ impl Machine {
                 refuse("whose products the backend exact does not round: leave out --backend exact")
             }
             // Being built with libtorch changes nothing that nobody asks for.
-            (Some(Precision::F32), None) if matches!(device, DeviceChoice::Auto | DeviceChoice::Gpu(_)) => {
+            (Some(Precision::F32), None) if device == DeviceChoice::Auto || device.is_gpu() => {
                 Ok(self.defined())
             }
-            (Some(_), _) if matches!(device, DeviceChoice::Gpu(_)) => Err(Misuse(
+            (Some(_), _) if device.is_gpu() => Err(Misuse(
                 "what computes on gpu:N has defined bits, and libtorch computes here: its graphics processors are --device cuda:N"
                     .into(),
             )),
@@ -116,6 +119,7 @@ impl Machine {
         match self.device {
             DeviceChoice::Auto => Choice::Either,
             DeviceChoice::Gpu(number) => Choice::Gpu(number),
+            DeviceChoice::Gpus(numbers) => Choice::Gpus(numbers),
             DeviceChoice::Cpu | DeviceChoice::Cuda(_) => Choice::Exact,
         }
     }
@@ -125,7 +129,7 @@ impl Machine {
         let device = match self.device {
             DeviceChoice::Cpu => Some(Device::Cpu),
             DeviceChoice::Cuda(number) => Some(Device::Cuda(number)),
-            DeviceChoice::Auto | DeviceChoice::Gpu(_) => None,
+            DeviceChoice::Auto | DeviceChoice::Gpu(_) | DeviceChoice::Gpus(_) => None,
         };
         Choice::Tch(device, precision)
     }
@@ -145,7 +149,7 @@ impl Machine {
     /// As [`Machine::leaves`].
     pub fn is_on_device(&self, manifest: &Manifest) -> Result<bool, Misuse> {
         Ok(match self.choose(manifest.profile)? {
-            Choice::Gpu(_) => true,
+            Choice::Gpu(_) | Choice::Gpus(_) => true,
             Choice::Either => devices::has_first(|| self.exact()).is_ok(),
             Choice::Exact | Choice::Tch(..) => false,
         })
@@ -154,7 +158,9 @@ impl Machine {
     /// Why that computes a run's leaves which [`Machine::leaves`] gives: what follows its description in a sentence.
     pub fn reason(&self, manifest: &Manifest) -> String {
         match self.choose(manifest.profile) {
-            Ok(Choice::Exact | Choice::Gpu(_)) => format!(", as --device {} says", self.device),
+            Ok(Choice::Exact | Choice::Gpu(_) | Choice::Gpus(_)) => {
+                format!(", as --device {} says", self.device)
+            }
             Ok(Choice::Either) => match devices::has_first(|| self.exact()) {
                 Ok(()) => ", the first graphics processor here that gives the known answers".into(),
                 Err(why) => format!(", because {why}"),
@@ -173,6 +179,7 @@ impl Machine {
         match self.choose(profile)? {
             Choice::Exact => Ok(Box::new(self.exact()?)),
             Choice::Gpu(number) => Ok(Box::new(devices::open(number, self.exact()?)?)),
+            Choice::Gpus(numbers) => self.fleet(numbers),
             Choice::Either => match devices::first(|| self.exact()) {
                 Ok(gpu) => Ok(Box::new(gpu)),
                 Err(_) => Ok(Box::new(self.exact()?)),
@@ -181,6 +188,13 @@ impl Machine {
                 libtorch(self.torch(device.unwrap_or_else(first_device), precision))
             }
         }
+    }
+
+    fn fleet(&self, numbers: Numbers) -> Result<Box<dyn Backend>, Misuse> {
+        let gpus = numbers.each().map(|number| devices::open(number, self.exact()?));
+        let mut gpus = gpus.collect::<Result<Vec<_>, Misuse>>()?;
+        let first = gpus.remove(0);
+        Ok(Box::new(Fleet::new(first, gpus)))
     }
 
     /// A second backend for a run's leaves, with as much different code as this machine has. Before anybody is accused, it must
@@ -301,6 +315,10 @@ mod tests {
                 assert_eq!(DeviceChoice::Gpu(number), device);
                 'G'
             }
+            Ok(Choice::Gpus(numbers)) => {
+                assert_eq!(DeviceChoice::Gpus(numbers), device);
+                'S'
+            }
             Ok(Choice::Either) => 'E',
             Ok(Choice::Tch(..)) => 'T',
             Err(why) => {
@@ -323,6 +341,8 @@ mod tests {
             [Auto, Cpu, Gpu(1), Cuda(1)].map(|device| chosen(tch, device)),
             ["-TTT", "-TTT", "----", "-TTT"]
         );
+        let several: DeviceChoice = "gpu:0,gpu:3".parse().unwrap();
+        assert_eq!([exact, tch, None].map(|library| chosen(library, several)), ["SS--", "----", "SS--"]);
         let free = [Auto, Cpu, Gpu(1), Cuda(1)].map(|device| chosen(None, device));
         let wanted = if built_with_libtorch() {
             ["EETT", "PTTT", "GG--", "-TTT"]
@@ -353,6 +373,23 @@ mod tests {
             panic!("no machine has so many")
         };
         assert!(missing.0.contains("device"), "{missing}");
+    }
+
+    #[test]
+    fn several_devices_are_named_each_once() {
+        let parsed = |names: &str| names.parse::<DeviceChoice>();
+        let several = parsed("gpu:2,gpu:0").unwrap();
+        assert_eq!(several.to_string(), "gpu:0,gpu:2");
+        assert!(machine(None, several).is_on_device(&run(Profile::Exact)).unwrap());
+        for (names, why) in [
+            ("gpu:0,gpu:0", "gpu:0 is named twice"),
+            ("gpu:0,cuda:1", "\"cuda:1\" is none of these"),
+            ("gpu:0,", "\"\" is none of these"),
+            ("gpu:0,gpu:64", "by numbers below 64"),
+        ] {
+            let refused = parsed(names).unwrap_err().0;
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub struct BackendChoice {
     pub backend: Option<Library>,
     /// Where leaves are computed: auto, cpu, gpu or gpu:N; by libtorch cpu, cuda or cuda:N [default: auto].
     ///
-    /// gpu:N is the device of that number in the list of `muster doctor`, gpu the first one. It gives the same bits as the
+    /// gpu:N is the device of that number in the list of `muster doctor`, gpu the first one; gpu:0,gpu:1 takes leaves by turns, as
+    /// fast as two of the slower one. It gives the same bits as the
     /// processor, and needs its vendor's driver and OpenCL's loader (Debian: ocl-icd-libopencl1); NVIDIA's CUDA will do, too.
     /// auto takes the first graphics processor that gives the known answers, else the processor. By libtorch, it is the first
     /// one that libtorch sees.
@@ -48,7 +49,14 @@ mod tests {
     #[test]
     fn what_is_said_can_be_said_again() {
         let torch = ["--backend", "tch", "--device", "cuda:1"];
-        for words in [&[][..], &torch, &["--device", "cpu"], &["--device", "gpu:1"], &["--device", "auto"]] {
+        for words in [
+            &[][..],
+            &torch,
+            &["--device", "cpu"],
+            &["--device", "gpu:1"],
+            &["--device", "gpu:0,gpu:2"],
+            &["--device", "auto"],
+        ] {
             let line = Line::parse_from(["x"].iter().chain(words));
             assert_eq!(line.backend.words(), words);
         }

@@ -14,7 +14,7 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 use super::buffers::Buffers;
 use super::driver::{Argument, Description, Driver, Fault, Memory, Outcome, Place, Slot};
 use super::engine::Engine;
-use super::{Gpu, Lot, TWICE};
+use super::{Fleet, Gpu, Lot, TWICE};
 use crate::Exact;
 use crate::backend::Backend;
 use crate::plan::NetworkPlan;
@@ -226,6 +226,49 @@ fn commit_7_a_leaf_that_a_device_computes_in_two_ways_is_noticed() {
         assert!(computed(&mut gpu, 1) == right(1) && gpu.doubt().is_none());
         assert!(computed(&mut gpu, 3) == right(3), "the processor computes what is in doubt");
         assert!(gpu.doubt().is_some_and(|why| why.contains("in two ways")), "{:?}", gpu.doubt());
+    });
+}
+
+/// Three ways to one device stand in for three devices: the driver of the second fails in its second leaf, and the processor takes
+/// its turns.
+#[test]
+fn devices_take_leaves_by_turns() {
+    with_device(|driver| {
+        let found = crate::gpu::look();
+        let more = || found[0].open().unwrap();
+        let failing = Other::new(more(), |_: &mut [u8]| ());
+        let launches = failing.launches.clone();
+        let others = vec![gpu(Box::new(failing)), gpu(more())];
+        let mut fleet = Fleet::new(gpu(driver), others);
+        for count in [0, 1, 2, 3, 7] {
+            assert!(computed(&mut fleet, count) == right(count), "{count} leaves");
+        }
+        assert!(!fleet.describe().contains("failed"), "{}", fleet.describe());
+        launches.store(40, Ordering::Relaxed);
+        assert!(computed(&mut fleet, 7) == right(7));
+        assert!(fleet.describe().matches("failed").count() == 1, "{}", fleet.describe());
+        assert!(fleet.doubt().is_none());
+    });
+}
+
+/// COMMIT-7: one of them is enough.
+#[test]
+fn commit_7_a_fleet_is_in_doubt_with_one_of_its_devices() {
+    with_device(|driver| {
+        let found = crate::gpu::look();
+        let (_, state, _) = leaves(1);
+        let (length, mut copies) = (4 * state.parameters.len(), 0);
+        let flip = move |bytes: &mut [u8]| {
+            copies += u32::from(bytes.len() == length);
+            if bytes.len() == length && copies == 2 {
+                bytes[17] ^= 1;
+            }
+        };
+        let mut lying = gpu(Box::new(Other::new(found[0].open().unwrap(), flip)));
+        lying.lot = Lot::new(1);
+        let mut fleet = Fleet::new(gpu(driver), vec![lying]);
+        assert!(computed(&mut fleet, 4) == right(4), "the processor computes what is in doubt");
+        assert!(fleet.doubt().is_some_and(|why| why.contains("in two ways")), "{:?}", fleet.doubt());
     });
 }
 
