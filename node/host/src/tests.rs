@@ -302,6 +302,8 @@ fn volunteer(directory: &Path, number: u8, ticket: Ticket) -> JoinOptions {
         gossip: Some(beside()),
         machine: Machine::new(1, None),
         bounds: Default::default(),
+        restraint: Default::default(),
+        engagement: Default::default(),
         progress: false,
     }
 }

@@ -81,8 +81,8 @@ pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Res
             return Ok(End::Interrupted);
         };
         again |= paused;
-        let enter = async || Session::enter(options.clone(), conduct.clone()).await;
-        let Some(mut session) = rest::enter(again, enter).await? else { return Ok(End::Interrupted) };
+        let entered = rest::enter(again, &options, &conduct).await?;
+        let Some(mut session) = entered else { return Ok(End::Interrupted) };
         if let Some(end) = session.attend(&mut watch).await? {
             return Ok(end);
         }

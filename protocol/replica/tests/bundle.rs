@@ -54,12 +54,13 @@ fn written() -> Written {
     let windows = [0, 40, 41].into();
     Written {
         evidence: Evidence::Total(Total { freeze: freeze.clone(), culprit: member.id() }),
-        text: dataset.pieces(&windows, &windows, manifest.model.sequence, u64::MAX),
+        text: dataset.pieces(&windows, &windows, manifest.model.sequence, u64::MAX).unwrap(),
         state: Some(WrittenState {
             roots: state.roots(),
             shards: state.held().collect(),
             exponents: state.exponents.clone(),
-            vectors: [&state.parameters, &state.first, &state.second].map(|values| real_bytes(values)),
+            vectors: [&state.parameters, &state.first, &state.second]
+                .map(|values| real_bytes(values).into_owned()),
         }),
         contributions: vec![((Round(0), member.id()), integer_bytes(&[1, -2, 3]))],
         blocks: Vec::new(),

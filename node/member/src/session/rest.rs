@@ -1,5 +1,6 @@
 //! What a member does while it pauses: nothing, and it says why.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_show::progress::{ProgressDisplay, interrupted};
@@ -10,6 +11,7 @@ use muster_view::status::window::Window;
 use tokio::time::sleep;
 
 use super::Session;
+use crate::conduct::NodeConduct;
 use crate::pause::Watch;
 use crate::{JoinError, JoinOptions};
 
@@ -65,16 +67,17 @@ fn first(options: &JoinOptions) -> Result<Status, JoinError> {
 /// process to stop.
 pub(super) async fn enter(
     again: bool,
-    enter: impl AsyncFn() -> Result<Session, JoinError>,
+    options: &JoinOptions,
+    conduct: &Arc<dyn NodeConduct>,
 ) -> Result<Option<Session>, JoinError> {
     if !again {
         // A request to stop ends the process by itself until it is listened for.
-        return enter().await.map(Some);
+        return Session::enter(options.clone(), conduct.clone()).await.map(Some);
     }
     let began = Instant::now();
     let entering = async {
         loop {
-            match enter().await {
+            match Session::enter(options.clone(), conduct.clone()).await {
                 Err(JoinError::Store(error))
                     if error.kind() == Kind::Locked && began.elapsed() < HELD_FOR =>
                 {

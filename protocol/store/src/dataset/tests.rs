@@ -567,7 +567,7 @@ fn parameters_that_are_not_finite_are_refused_though_committed() {
         let error = Dataset::open(&out, &data).unwrap_err();
         assert!(error.kind() == Kind::Refused && error.to_string().contains("parameter 2000 is"), "{error}");
         let drawn = Dataset::open(&out, &Data { start: Start::Drawn, ..data.clone() }).unwrap();
-        let from = Dataset { given: Some(Committed::new(real_bytes(&parameters))), ..drawn };
+        let from = Dataset { given: Some(Committed::new(real_bytes(&parameters).into_owned())), ..drawn };
         let copy = directory.path().join(bad.to_string());
         let error = Stranger::of(from, None).brings(&copy, &data).unwrap_err();
         assert!(error.kind() == Kind::Refused && error.to_string().contains("parameter 2000 is"), "{error}");
