@@ -16,7 +16,8 @@ use muster_core::manifest::Data;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_net::listener::{ConnectionLimit, Listener};
+use muster_net::listener::Listener;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Unanswered, serve};
 use muster_replica::text::{TextHolders, held, outline};
 use muster_replica::{Contact, Peers, fetch_dataset};
@@ -121,18 +122,21 @@ impl Stage {
 
     /// The members as a ledger has them.
     fn ledger(&self) -> Ledger {
-        let founder = |host| {
-            let Host { identity, address, .. } = host;
-            Newcomer { founder: true, ..Newcomer::node(identity).at(address) }
-        };
-        makers().begin(makers().tiny(4, 2), self.members.iter().map(founder))
+        fn founder(host: &Host) -> Newcomer<'_> {
+            Newcomer { founder: true, ..Newcomer::node(&host.identity).at(&host.address) }
+        }
+        let mut manifest = makers().tiny(4, 2);
+        manifest.admission.start_nodes = self.members.len() as u16;
+        makers().begin(manifest, self.members.iter().map(founder))
     }
 
     /// What the newcomer has at first, once it knows the members.
     async fn join(&self) -> Arc<Dataset> {
         let folder = self.folder.join("data");
         let dataset = fetch_dataset(&self.holders, &self.data, &folder, u64::MAX, &mut |_| ()).await.unwrap();
-        self.holders.know(&self.ledger(), &MemberId::default());
+        if !self.members.is_empty() {
+            self.holders.know(&self.ledger(), &MemberId([99; 32]));
+        }
         dataset
     }
 
