@@ -20,7 +20,8 @@ impl Hours {
         };
         // Whatever comes first of beginning and end says which of both it is now.
         let (begins, ends) = (until(self.from), until(self.to));
-        (begins < ends && !begins.is_zero()).then_some(begins)
+        let over = ends.is_zero() || begins < ends;
+        (over && !begins.is_zero()).then_some(begins)
     }
 }
 
