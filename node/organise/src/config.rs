@@ -136,7 +136,7 @@ impl Settings {
     /// [`Misuse`] naming field and rule.
     pub fn manifest(&self, makers: &Makers, data: Data) -> Result<Manifest, Misuse> {
         let exchange = self.exchange()?;
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             version: VERSION,
             name: Text::new(self.name.clone()).map_err(|misuse| Misuse(format!("name: {misuse}")))?,
             organiser: makers.organiser,
@@ -160,6 +160,8 @@ impl Settings {
             groups: 0,
         };
         manifest.check().map_err(in_settings)?;
+        // Only now: a model that is refused has no size.
+        self.timers.suit(&mut manifest);
         Ok(manifest)
     }
 }
@@ -451,6 +453,7 @@ mod tests {
         assert!(refused("[aggregation]\nassumed = 0.5\n").contains("aggregation.assumed must be below"));
         assert!(refused("[aggregation]\nrule = \"bulyan\"\n").contains("multi-krum"));
         assert!(refused("[timers]\naudit = 0\n").contains("timers.audit must lie"));
+        assert!(refused("[timers]\nline = -1\n").contains("timers.line must lie"));
         assert!(refused("[optimiser]\nrate = nan\n").contains("optimiser.rate"));
         assert!(refused("name = \"a\\u0007b\"\n").contains("name: a control character"));
         assert!(refused("[model]\nvocabulary = 100\n").contains("model.vocabulary is 100, but"));

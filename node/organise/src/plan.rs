@@ -7,6 +7,7 @@
 pub mod exchange;
 pub mod gossip;
 pub mod lines;
+pub mod moved;
 
 use std::fmt::Write;
 

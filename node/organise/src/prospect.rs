@@ -8,6 +8,7 @@ use muster_core::regime::Regime;
 use muster_view::words::counted;
 
 use crate::estimate::worn;
+use crate::plan::moved::too_much;
 use crate::rates::{Rates, Wrong, percent};
 
 /// A whole, in the shares of a manifest.
@@ -88,10 +89,11 @@ fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
 }
 
 /// What an organiser should know of a run before it begins, and whoever hosts it: too few verifiers, invitations that cost
-/// nothing, rounds that are forgotten soon, a text that is read too often.
+/// nothing, rounds that are forgotten soon, a text that is read too often, lines that cannot keep up.
 pub fn warnings(manifest: &Manifest) -> Vec<String> {
     let said = too_few(manifest).into_iter().chain(unpriced(manifest)).map(str::to_owned);
-    said.chain(uninvited(manifest)).chain(forgetting(manifest)).chain(worn(manifest)).collect()
+    let said = said.chain(uninvited(manifest)).chain(forgetting(manifest)).chain(worn(manifest));
+    said.chain(too_much(manifest)).collect()
 }
 
 /// What is wrong where a run waits for more nodes than may come without an invitation before its first round (STAND-8).
@@ -170,6 +172,7 @@ mod tests {
     use crate::config::local::Local;
     use crate::config::preset::Preset;
     use crate::config::{Makers, Settings};
+    use crate::plan::moved::{Moved, needed};
 
     fn manifest(change: impl FnOnce(&mut Settings)) -> Manifest {
         let mut settings = Settings::default();
@@ -249,6 +252,50 @@ mod tests {
         assert_eq!((warned(ModeSetting::Open, 6, 12), warned(ModeSetting::Open, 16, 256)), (None, None));
         assert!(warned(ModeSetting::Open, 7, 12).is_some_and(|said| said.contains("of which 6 at most")));
         assert!(warned(ModeSetting::Open, 17, 256).is_some_and(|said| said.contains("of which 16 at most")));
+    }
+
+    /// 20 million parameters, of about 1.7 bytes each.
+    fn large(settings: &mut Settings) {
+        (settings.model.width, settings.model.hidden, settings.model.layers) = (512, 1376, 6);
+    }
+
+    #[test]
+    fn timers_last_for_as_long_as_the_slowest_line_needs() {
+        let timers = |line: f64, change: &dyn Fn(&mut Settings)| {
+            let made = manifest(|settings| {
+                large(settings);
+                (settings.timers.line, settings.timers.result) = (line, 100.0);
+                change(settings);
+            });
+            assert!(line == 0.0 || Moved::of(&made).least(&made) <= line * 1.001, "{line}");
+            made.timers
+        };
+        let plain = |_: &mut Settings| {};
+        assert_eq!(timers(0.0, &plain).part, 30_000);
+        assert_eq!(timers(1000.0, &plain).part, 30_000, "it is never shortened");
+        let (slow, slower) = (timers(4.0, &plain), timers(2.0, &plain));
+        assert!(slow.part > 60_000 && slow.part.abs_diff(slower.part / 2) <= 1, "{slow:?} {slower:?}");
+        assert_eq!((slow.commit, slow.audit, slow.result), (30_000, 30_000, 100_000));
+        let twice = timers(4.0, &|settings| settings.aggregation.replicas = 2);
+        assert!(twice.part.abs_diff(2 * slow.part) <= 1);
+    }
+
+    #[test]
+    fn lines_that_cannot_keep_up_are_warned_of() {
+        let warned = |line: f64| {
+            let made = manifest(|settings| {
+                large(settings);
+                settings.timers.line = line;
+            });
+            (warnings(&made).join(" ").contains("does not keep up"), needed(&made))
+        };
+        let (any, of_homes) = (warned(0.0), warned(10.0));
+        assert!(any.0 && !of_homes.0 && !warned(4.0).0, "{any:?} {of_homes:?}");
+        assert!(of_homes.1.contains("at least 10.0 Mbit/s") && of_homes.1.contains("MB"), "{of_homes:?}");
+        for preset in [Preset::Tiny, Preset::Small, Preset::Base] {
+            let settings = Settings::parse(Path::new("run.toml"), &preset.text(256)).unwrap();
+            assert_eq!(too_much(&manifest(|own| *own = settings)), None, "{preset:?}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use muster_organise::invite::InviteOptions;
 use muster_organise::look::looked_at;
 use muster_organise::members::{close_tree, invitation, members};
 use muster_organise::pack::{PackOptions, PackedCorpus, pack};
+use muster_organise::plan::moved::needed;
 use muster_organise::prospect::{prospect, warnings};
 use muster_organise::size;
 use muster_organise::tokenise::Ending;
@@ -323,7 +324,7 @@ fn say_memory(manifest: &Manifest) -> Outcome<()> {
     ))
 }
 
-/// What a run takes of the disks of those who take part, until its last round.
+/// What a run takes of the disks of those who take part, until its last round, and of their lines in each.
 fn say_disk(manifest: &Manifest) -> Outcome<()> {
     let steward = disk::hosting(manifest, 0);
     let [node, verifier] = [disk::contributing(manifest), disk::following(manifest)].map(|need| need.bytes());
@@ -340,7 +341,8 @@ fn say_disk(manifest: &Manifest) -> Outcome<()> {
         counted(admission.start_nodes, "node"),
         admission.most_members,
         memory::shown(longest)
-    ))
+    ))?;
+    say(&needed(manifest))
 }
 
 fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
