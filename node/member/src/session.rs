@@ -123,7 +123,23 @@ async fn fetch_text(
     let room = disk::room_for_text(options, manifest);
     let dataset = fetch_dataset(holders, &manifest.data, &folder, room, &mut told).await?;
     bar.finish_and_clear();
+    fetch_ahead(&dataset);
     Ok(dataset)
+}
+
+/// Tells the follower of a member whose row and text it keeps, and what it may take of the disk.
+fn instruct(
+    follower: &mut Follower,
+    options: &JoinOptions,
+    home: &Home,
+    holders: TextHolders,
+    me: MemberId,
+) -> Result<(), JoinError> {
+    follower.hold_row_of(me);
+    follower.tell_text(holders, me);
+    follower.keep_proofs(home.clone())?;
+    disk::keep_within(options, follower);
+    Ok(())
 }
 
 /// The machine of a membership, with what its disk has: the secret for tables, and the newest commitments.
@@ -202,11 +218,7 @@ impl Session {
         let dataset = fetch_text(&options, &holders, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset, home.row_files()?).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
-        follower.hold_row_of(identity.id());
-        follower.tell_text(holders, identity.id());
-        fetch_ahead(&dataset);
-        follower.keep_proofs(Home::clone(&home))?;
-        disk::keep_within(&options, &mut follower);
+        instruct(&mut follower, &options, &home, holders, identity.id())?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);

@@ -52,7 +52,7 @@ fn update(manifest: &Manifest, state: &State, round: u32) -> Update {
     let layout = Layout::of_run(manifest);
     let mut update = Update::empty(&layout, state.held());
     for block in state.held().flat_map(|shard| layout.update_blocks(shard).collect::<Vec<_>>()) {
-        if (block.0 + round) % 5 != 0 {
+        if !(block.0 + round).is_multiple_of(5) {
             let length = layout.block(block).unwrap().range.len() as u32;
             let value = |place: u32| ((place * 7 + round * 13 + block.0) % 31) as f32 - 15.0;
             update.put(&layout, block, &(0..length).map(value).collect::<Vec<_>>()).unwrap();
