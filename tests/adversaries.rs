@@ -199,7 +199,7 @@ fn each_attack_is_blamed_on_its_author_alone_among_sixteen() {
 
 #[test]
 fn each_attack_is_blamed_on_its_author_alone_among_forty_eight() {
-    each_attack(48, 6, 1_000_000, |_| true);
+    each_attack(48, 7, 1_000_000, |_| true);
 }
 
 /// The final audit is of all contributions of the last rounds: who cheats in them is found, and who stopped before may

@@ -111,7 +111,7 @@ fn a_held_row_applies_what_has_passed() {
 /// The bar, a quarter of them, is a rate over many seeds.
 #[test]
 fn who_passes_the_poison_of_a_held_row_is_banned_with_its_author() {
-    const SEEDS: u64 = 24;
+    const SEEDS: u64 = 48;
     let attacks = ["pair".parse().expect("an attack")];
     let banned = in_parallel(&(0..SEEDS).collect::<Vec<u64>>(), |seed| {
         let plan = plan(*seed, 40, cast(6, &attacks, Round(4), *seed), 3);

@@ -28,7 +28,7 @@ use muster_replica::{BootstrapError, Bounds, FollowError};
 use muster_show::ShowOptions;
 use muster_store::error::StoreError;
 
-use self::pause::Restraint;
+pub use self::pause::Restraint;
 pub use compute::{Assignment, Recipe, Summed};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct, Outside};
 pub use leaves::{LeafSum, Spares, rows_of};

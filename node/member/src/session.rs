@@ -13,7 +13,7 @@ mod row;
 mod status;
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muster_compute::Path as KernelPath;
 use muster_core::codec::decode;
@@ -36,9 +36,9 @@ use muster_replica::{
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_show::Shown;
-use muster_show::progress::ProgressDisplay;
+use muster_show::progress::{ProgressDisplay, interrupted};
 use muster_store::dataset::Dataset;
-use muster_store::error::StoreError;
+use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_view::status::window::METRICS;
@@ -58,6 +58,9 @@ use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 
+/// How long a membership that has ended may still hold its directory: its tasks end by themselves.
+const HELD_FOR: Duration = Duration::from_secs(150);
+const AGAIN: Duration = Duration::from_millis(250);
 /// How often admission is asked for where the steward does not answer.
 const TRIES: usize = 5;
 
@@ -81,12 +84,42 @@ pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Res
             return Ok(End::Interrupted);
         };
         again |= paused;
-        let entered = rest::enter(again, &options, &conduct).await?;
+        let entered = enter(again, &options, &conduct).await?;
         let Some(mut session) = entered else { return Ok(End::Interrupted) };
         if let Some(end) = session.attend(&mut watch).await? {
             return Ok(end);
         }
         (last, again) = (Some(session.seen.status(&session.driver, watch.paused())), true);
+    }
+}
+
+/// Enters a membership; `again` after a pause, once tasks of the one before let go of its directory. None where somebody asked this
+/// process to stop.
+async fn enter(
+    again: bool,
+    options: &JoinOptions,
+    conduct: &Arc<dyn NodeConduct>,
+) -> Result<Option<Session>, JoinError> {
+    if !again {
+        // A request to stop ends the process by itself until it is listened for.
+        return Session::enter(options.clone(), conduct.clone()).await.map(Some);
+    }
+    let began = Instant::now();
+    let entering = async {
+        loop {
+            match Session::enter(options.clone(), conduct.clone()).await {
+                Err(JoinError::Store(error))
+                    if error.kind() == Kind::Locked && began.elapsed() < HELD_FOR =>
+                {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                entered => return entered,
+            }
+        }
+    };
+    tokio::select! {
+        () = interrupted() => Ok(None),
+        entered = entering => entered.map(Some),
     }
 }
 
@@ -417,7 +450,7 @@ impl Session {
     }
 
     async fn follow(&mut self, watch: &mut Watch) -> Result<Option<End>, JoinError> {
-        let mut interrupt = Box::pin(muster_show::progress::interrupted());
+        let mut interrupt = Box::pin(interrupted());
         let mut interrupted = false;
         // Once the signal of a key is listened for.
         tokio::select! {

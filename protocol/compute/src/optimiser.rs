@@ -24,7 +24,7 @@ use crate::path::Kernels;
 use decay::decay;
 use exponents::{block_squares, next_exponents};
 pub(crate) use step::{Rules, ShardPlan};
-use step::{ShardUpdate, TensorStep, Values};
+use step::{ShardUpdate, Stepped, TensorStep, Values};
 pub use vectors::ShardStream;
 use vectors::{Streamed, Vectors};
 
@@ -139,14 +139,6 @@ fn apply_to_shard<W: Send, V: Vectors>(
         next_exponents(step, rules.grid_bits, &squares, exponents);
     }
     Ok(())
-}
-
-/// A shard that takes a step.
-struct Stepped<'a, V> {
-    shard: &'a mut Shard,
-    /// Grid exponents of its tensors.
-    exponents: &'a mut [i16],
-    vectors: &'a mut V,
 }
 
 /// Takes a step of the optimiser, with these grid exponents ([`ShardUpdate::units`]); gives the squares of the blocks that are

@@ -159,9 +159,9 @@ impl<'a> Assembly<'a> {
     /// Adds a block that was proved against the root already. One of another shape is left out.
     pub fn put(&mut self, data: BlockData) {
         // By place: a block of another row has another number, and stands where that of this row does.
-        let Some(range) = self.layout.block(data.block).map(|block| block.chunks.clone()) else { return };
+        let range = self.layout.block(data.block).map(|block| block.chunks.clone());
         // A caller's mistake must not leave half a block counted as present.
-        if range.len() == data.chunks.len() {
+        if let Some(range) = range.filter(|range| range.len() == data.chunks.len()) {
             for (index, bytes) in range.zip(data.chunks.into_inner()) {
                 let hash = merkle::leaf(index as u64, &bytes);
                 self.chunks[index] = Some(PackedChunk { bytes, hash });

@@ -298,7 +298,7 @@ mod tests {
         // An archive keeps the aggregate of every round.
         let parameters = small.model.all_parameters();
         let more = hosting(&small, 100_000).bytes() - hosting(&small, 0).bytes();
-        assert!(more > 4 * parameters * 99_000, "{more}");
+        assert!(more > parameters * 99_000, "{more}");
         assert!(longest_ledger(&small) > ledger(&small, 4));
         small.admission.most_members = 4;
         assert_eq!(longest_ledger(&small), ledger(&small, 4));

@@ -13,6 +13,7 @@ mod directory;
 mod ending;
 mod excerpt;
 mod joined;
+mod names;
 mod pack;
 mod parameters;
 mod partial;
@@ -28,10 +29,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_core::ids::{Digest, Row};
-use muster_core::limits::{DATA_BYTES, DATA_CHUNK_BYTES, PARAMETER_BYTES, ROWS, TOKENISER_BYTES};
+use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::{CommittedFile, Data, DataFile, Router, Start, Tokeniser};
 use muster_core::merkle::{Proof, Tree};
-use muster_core::router;
 use muster_core::state::reals;
 
 pub use assembly::Assembly;
@@ -51,19 +51,15 @@ pub use tokens::token_numbers;
 use crate::error::{Kind, Result, StoreError};
 use crate::patience::patiently;
 use crate::regular;
-use committed::{Committed, bounded};
+use committed::{ADVICE, Committed, bounded};
+pub use names::TOKENISER;
+use names::{is_there, most, name, outline_bytes, outline_name};
 use partial::Partial;
 
-const TRAIN: &str = "train.bin";
-const HELD_OUT: &str = "held-out.bin";
-const ABOUT: &str = "corpus.txt";
 /// Pages that are fetched at once for windows that are needed.
 const AT_ONCE: usize = 4;
 /// Windows that are read together.
 const FEW: usize = 16;
-/// The tokeniser in a corpus of token numbers.
-pub const TOKENISER: &str = "tokenizer.json";
-const ADVICE: &str = "get the corpus again from where it was packed";
 const ROUTER_ADVICE: &str =
     "copy router.bin from data/ of the run's folder, or of another member's directory";
 
@@ -130,13 +126,13 @@ impl Dataset {
             opened(directory, file, length)?;
             let open = patiently(|| File::options().read(true).write(true).open(&path));
             let open = open.map_err(|error| StoreError::io(&path, &error))?;
-            let outlined = directory.join(assembly::outline_name(file));
-            let nodes = regular::read(&outlined, assembly::outline_bytes(length))?;
-            let outline = assembly::outline(&nodes, length).filter(|outline| outline.root() == *root);
+            let outlined = directory.join(outline_name(file));
+            let nodes = regular::read(&outlined, outline_bytes(length))?;
+            let outline = names::outline(&nodes, length).filter(|outline| outline.root() == *root);
             let outline = outline.ok_or_else(|| wrong(&outlined))?;
             let (pages, room) =
                 (outline.pages().len() as u64, if file == DataFile::Training { room } else { u64::MAX });
-            let map = directory.join(assembly::map(file));
+            let map = directory.join(names::map(file));
             let (named, tokeniser) = (path.clone(), data.tokeniser.clone());
             let fault = Box::new(move |number, page: &[u8]| fault(file, &named, number, page, &tokeniser));
             let room = room / committed::PAGE_BYTES;
@@ -456,7 +452,7 @@ fn fault(file: DataFile, path: &Path, number: u64, page: &[u8], tokeniser: &Toke
 /// What the system reports.
 pub fn is_whole(directory: &Path, data: &Data) -> Result<bool> {
     for file in [DataFile::Training, DataFile::HeldOut, DataFile::Parameters] {
-        let path = directory.join(assembly::map(file));
+        let path = directory.join(names::map(file));
         let marks = match regular::read(&path, data.file_bytes(file)) {
             Err(error) if error.kind() == Kind::Missing => continue,
             marks => marks?,
@@ -486,37 +482,6 @@ pub fn open_router(directory: &Path, named: &Router) -> Result<Routing> {
     Routing::of(named, file).ok_or_else(|| {
         StoreError::corrupt(&path, "its bytes are not those that the run committed to", ROUTER_ADVICE)
     })
-}
-
-/// A file's name in a corpus.
-fn name(file: DataFile) -> &'static str {
-    match file {
-        DataFile::Training => TRAIN,
-        DataFile::HeldOut => HELD_OUT,
-        DataFile::Tokeniser => TOKENISER,
-        DataFile::Parameters => PARAMETERS,
-        DataFile::Router => ROUTER,
-    }
-}
-
-/// Most bytes of a file.
-fn most(file: DataFile) -> u64 {
-    match file {
-        DataFile::Training | DataFile::HeldOut => DATA_BYTES,
-        DataFile::Tokeniser => TOKENISER_BYTES.into(),
-        DataFile::Parameters => PARAMETER_BYTES,
-        DataFile::Router => router::file_bytes(ROWS),
-    }
-}
-
-/// Whether a corpus has this file.
-fn is_there(data: &Data, file: DataFile) -> bool {
-    match file {
-        DataFile::Training | DataFile::HeldOut => true,
-        DataFile::Tokeniser => data.tokeniser != Tokeniser::Bytes,
-        DataFile::Parameters => data.start != Start::Drawn,
-        DataFile::Router => data.router.is_some(),
-    }
 }
 
 /// A file of exactly this length, which a stranger may have said: it is compared before anything is read.

@@ -417,7 +417,7 @@ impl Sim {
                 let key = (claim.round, claim.subject);
                 brought.contributions = self
                     .to_be_had(claim.round, &claim.subject, true)
-                    .map(|q| (key, self.packed(q)))
+                    .and_then(|q| Some((key, self.packed(q)?)))
                     .into_iter()
                     .collect();
             }
@@ -430,14 +430,15 @@ impl Sim {
         brought
     }
 
-    /// Integers as they travel.
-    pub(super) fn packed(&self, q: &[i32]) -> Arc<PackedContribution> {
-        Arc::new(PackedContribution::new(&self.layout, q))
+    /// Integers as they travel; none of a vector of another length, whose blocks nobody could prove.
+    pub(super) fn packed(&self, q: &[i32]) -> Option<Arc<PackedContribution>> {
+        let fits = q.len() == self.layout.coefficients();
+        fits.then(|| Arc::new(PackedContribution::new(&self.layout, q)))
     }
 
     fn counted(&self, round: Round) -> Contributions {
         let of_round = (round, MemberId([0; 32]))..=(round, MemberId([255; 32]));
-        self.contributions.range(of_round).map(|(key, q)| (*key, self.packed(q))).collect()
+        self.contributions.range(of_round).filter_map(|(key, q)| Some((*key, self.packed(q)?))).collect()
     }
 
     /// A whole contribution, unless its author does not let members, or the steward, have what it has not delivered.

@@ -203,7 +203,7 @@ impl Sim {
             VerifierEffect::Fetch(subject) => {
                 let q = self.to_be_had(subject.commit.round, &subject.author, false);
                 let lacking = || subject.sources.iter().map(|source| source.part).collect();
-                let found = q.map(|q| self.packed(q)).ok_or_else(lacking);
+                let found = q.and_then(|q| self.packed(q)).ok_or_else(lacking);
                 Some(VerifierInput::Fetched(subject.key(), found))
             }
             VerifierEffect::Look(drawn) => {

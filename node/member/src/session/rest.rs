@@ -1,23 +1,12 @@
 //! What a member does while it pauses: nothing, and it says why.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use muster_show::progress::{ProgressDisplay, interrupted};
-use muster_store::error::Kind;
 use muster_store::home::Home;
 use muster_view::status::Status;
 use muster_view::status::window::Window;
-use tokio::time::sleep;
 
-use super::Session;
-use crate::conduct::NodeConduct;
 use crate::pause::Watch;
 use crate::{JoinError, JoinOptions};
-
-/// How long a membership that has ended may still hold its directory: its tasks end by themselves.
-const HELD_FOR: Duration = Duration::from_secs(150);
-const AGAIN: Duration = Duration::from_millis(250);
 
 /// Waits while the machine is not to work, and gives whether it was so; none where somebody asked this process to stop. `last` is
 /// what the membership before said of itself.
@@ -61,34 +50,4 @@ fn first(options: &JoinOptions) -> Result<Status, JoinError> {
     let home = Home::open(&options.data_dir)?;
     let (member, run) = (format!("{:#}", home.identity()?.id()), format!("{:#}", options.ticket.run));
     Ok(Status { role: "node".into(), member, run, ..Status::default() })
-}
-
-/// Enters a membership; `again` after a pause, once tasks of the one before let go of its directory. None where somebody asked this
-/// process to stop.
-pub(super) async fn enter(
-    again: bool,
-    options: &JoinOptions,
-    conduct: &Arc<dyn NodeConduct>,
-) -> Result<Option<Session>, JoinError> {
-    if !again {
-        // A request to stop ends the process by itself until it is listened for.
-        return Session::enter(options.clone(), conduct.clone()).await.map(Some);
-    }
-    let began = Instant::now();
-    let entering = async {
-        loop {
-            match Session::enter(options.clone(), conduct.clone()).await {
-                Err(JoinError::Store(error))
-                    if error.kind() == Kind::Locked && began.elapsed() < HELD_FOR =>
-                {
-                    sleep(AGAIN).await;
-                }
-                entered => return entered,
-            }
-        }
-    };
-    tokio::select! {
-        () = interrupted() => Ok(None),
-        entered = entering => entered.map(Some),
-    }
 }

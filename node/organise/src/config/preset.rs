@@ -98,7 +98,7 @@ const LARGE: Changes = &[
     ("model", "hidden", "5632"),
     ("model", "sequence", "2048"),
     ("model", "initial_scale", "0.02"),
-    ("training", "rounds", "20000"),
+    ("training", "rounds", "16000"),
     ("training", "leaves", "64"),
     // A window at a time, and of its activations those of one layer: the model itself takes most of the memory.
     ("training", "leaf_windows", "1"),

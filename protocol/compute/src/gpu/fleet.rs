@@ -79,10 +79,8 @@ impl Fleet {
 
 /// The leaves of all devices in order: one of each by turns, until the first has no more.
 fn gather(found: &[Receiver<(Vec<i32>, i64)>], take: &mut dyn FnMut(Vec<i32>, i64)) {
-    for device in found.iter().cycle() {
-        let Ok((q, loss)) = device.recv() else { return };
-        take(q, loss);
-    }
+    let leaves = found.iter().cycle().map_while(|device| device.recv().ok());
+    leaves.for_each(|(q, loss)| take(q, loss));
 }
 
 impl Arithmetic for Fleet {

@@ -31,14 +31,16 @@ pub(super) fn apply<W: Send, V: Vectors>(
         let tasks = some.clone().zip(&mut squares[some.clone()]).zip(parts(parameters, lengths()));
         let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
         each(workers, tasks, |_, ((((index, squares), parameters), first), second)| {
-            let Some(values) = step.block(index) else { return };
-            let tensor = plan.blocks[index].tensor;
-            moments(kernels, &values, first, second, &steps[tensor].adam);
-            // Computed again below instead of kept: directions of all blocks are as large as the model.
-            let mut along = vec![0.0; parameters.len()];
-            let moments = [&*first, &*second];
-            direction(kernels, parameters, moments, &steps[tensor].adam, layerwise(tensor), &mut along);
-            *squares = [sum_of_squares(kernels, parameters), sum_of_squares(kernels, &along)];
+            // ARITH-48: a block without a result keeps parameters and moments.
+            if let Some(values) = step.block(index) {
+                let tensor = plan.blocks[index].tensor;
+                moments(kernels, &values, first, second, &steps[tensor].adam);
+                // Computed again below instead of kept: directions of all blocks are as large as the model.
+                let mut along = vec![0.0; parameters.len()];
+                let moments = [&*first, &*second];
+                direction(kernels, parameters, moments, &steps[tensor].adam, layerwise(tensor), &mut along);
+                *squares = [sum_of_squares(kernels, parameters), sum_of_squares(kernels, &along)];
+            }
         });
     })?;
     // Between the two passes: a tensor's trust takes the old parameters of all its blocks.

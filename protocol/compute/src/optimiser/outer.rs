@@ -4,9 +4,8 @@ use muster_core::grid::power_of_two;
 use muster_core::manifest::Local;
 use muster_core::messages::offer::StateVector;
 
-use super::Stepped;
 use super::exponents::{block_squares, next_exponents};
-use super::step::{Rules, ShardUpdate, Values};
+use super::step::{Rules, ShardUpdate, Stepped, Values};
 use super::vectors::Vectors;
 use crate::kernel::local::{Outer, nesterov, renew};
 use crate::parallel::{each, parts};
@@ -23,7 +22,8 @@ pub(super) fn apply_to_shard<W: Send, V: Vectors>(
     update: &ShardUpdate<'_>,
 ) -> Result<(), V::Error> {
     let (Stepped { shard, exponents, vectors }, plan) = (stepped, update.plan);
-    let Values::Results(results) = update.values else { return Ok(()) };
+    // A gradient is a member's own, and no step of the run.
+    let results = if let Values::Results(results) = update.values { results } else { &[] };
     let (moved, renewed) = results.split_at(plan.blocks.len().min(results.len()));
     let moved = ShardUpdate { values: Values::Results(moved), ..*update };
     let codes = ShardUpdate { values: Values::Results(renewed), ..*update };

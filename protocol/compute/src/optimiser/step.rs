@@ -7,6 +7,7 @@ use std::sync::Arc;
 use muster_core::layout::{Layout, ShardRange, Tensor};
 use muster_core::manifest::{Local, Manifest, Model, Optimiser};
 use muster_core::rounding::BlockValues;
+use muster_core::state::Shard;
 
 use crate::kernel::update::AdamStep;
 
@@ -41,6 +42,14 @@ pub(crate) struct ShardBlock {
     pub(crate) tensor: usize,
     /// Its coefficients in the shard's vectors.
     pub(crate) range: Range<usize>,
+}
+
+/// A shard that takes a step.
+pub(super) struct Stepped<'a, V> {
+    pub(super) shard: &'a mut Shard,
+    /// Grid exponents of its tensors.
+    pub(super) exponents: &'a mut [i16],
+    pub(super) vectors: &'a mut V,
 }
 
 /// What blocks of a shard move along.

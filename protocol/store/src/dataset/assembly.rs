@@ -8,18 +8,18 @@ use muster_core::error::Reject;
 use muster_core::ids::Digest;
 use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::{Data, DataFile, Start};
-use muster_core::merkle::Outline;
 use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request};
 
-use super::committed::chunks;
-use super::{Draft, Routing, bounded, is_there, most, name, pack, tokens};
+use super::committed::bounded;
+use super::directory::Draft;
+use super::names::{is_there, map, most, name, outline, outline_bytes, outline_name};
+use super::routing::Routing;
+use super::{pack, tokens};
 use crate::error::{Result, StoreError};
 use crate::patience::patiently;
 use crate::regular;
 
 const QUERY_CHUNKS: u32 = (BULK_BYTES / DATA_CHUNK_BYTES) as u32;
-/// Bytes of a page's node in an outline.
-const NODE: u64 = 32;
 
 /// The beginning of a corpus that is being fetched: ask for [`Self::wanted`], give the answer to [`Self::put`], and
 /// [`Self::finish`] when nothing is wanted. No answer is believed before all are there and give the roots and the digests. What a
@@ -163,27 +163,6 @@ pub(super) fn root(data: &Data, file: DataFile) -> Option<Digest> {
     }
 }
 
-/// Bytes of the outline of a file of so many bytes.
-pub(super) fn outline_bytes(length: u64) -> u64 {
-    Outline::pages_of(chunks(length)) * NODE
-}
-
-/// The outline of a file of so many bytes, as it travels and as it lies on the disk.
-pub(super) fn outline(bytes: &[u8], length: u64) -> Option<Outline> {
-    let nodes = bytes.chunks_exact(NODE as usize).filter_map(|node| Some(Digest(node.try_into().ok()?)));
-    Outline::new(chunks(length), nodes.collect())
-}
-
 fn part_name(file: DataFile, outlined: bool) -> String {
     if outlined { outline_name(file) } else { name(file).to_owned() }
-}
-
-/// The outline of a file, of which a member has only a part.
-pub(super) fn outline_name(file: DataFile) -> String {
-    format!("{}.outline", name(file))
-}
-
-/// Which pages of a file are there.
-pub(super) fn map(file: DataFile) -> String {
-    format!("{}.held", name(file))
 }

@@ -13,10 +13,10 @@ use muster_core::lock::lock;
 use muster_core::merkle::{self, Outline, Proof, Tree};
 use muster_core::messages::wire::DataQuery;
 
-use super::ADVICE;
 use super::partial::{Lack, Partial};
 use crate::error::{Kind, Result, StoreError};
 
+pub(super) const ADVICE: &str = "get the corpus again from where it was packed";
 /// The parameters before the first round, where they were given.
 pub const PARAMETERS: &str = "parameters.bin";
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use super::ABOUT;
+use super::names::ABOUT;
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, Care};
 use crate::patience::patiently;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use muster_core::manifest::{Data, DataFile};
 
-use super::{most, name, tokens};
+use super::names::{most, name};
+use super::tokens;
 use crate::error::{Kind, Result, StoreError};
 use crate::regular;
 

@@ -12,7 +12,8 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::manifest::{DataFile, Tokeniser, TokeniserFile};
 
 use super::committed::{Committed, PAGE_BYTES};
-use super::{Draft, name, tokens};
+use super::names::name;
+use super::{Draft, tokens};
 use crate::error::{Result, StoreError};
 
 /// A tokeniser whose numbers a corpus holds.

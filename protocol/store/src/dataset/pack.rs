@@ -8,9 +8,11 @@ use muster_core::ids::{Digest, unhex};
 use muster_core::limits::DATA_BYTES;
 use muster_core::manifest::{Data, DataFile, Router, Start, Tokeniser, TokeniserFile};
 
+use super::committed::ADVICE;
 use super::joined::{JoinedTexts, Numbering};
+use super::names::{ABOUT, TOKENISER};
 use super::rows::{self, RouterSize};
-use super::{ABOUT, ADVICE, Dataset, Draft, ROUTER, TOKENISER, bounded};
+use super::{Dataset, Draft, ROUTER, bounded};
 use crate::error::{Result, StoreError};
 use crate::regular;
 

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::limits::PAGE_CHUNKS;
+use muster_core::limits::{DATA_BYTES, PARAMETER_BYTES};
 use muster_core::manifest::TokeniserFile;
 use muster_core::merkle;
 use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request};
 use muster_core::state::real_bytes;
 
+use super::names::{ABOUT, HELD_OUT, TRAIN};
 use super::*;
 use crate::error::Kind;
 use crate::files;
