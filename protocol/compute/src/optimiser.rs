@@ -92,14 +92,17 @@ fn take_run_step<W: Send, V: Vectors>(
 ) -> Result<(), V::Error> {
     let layout = Layout::of(rules.model);
     let layout = if rules.local.is_some() { layout.with_moments() } else { layout };
-    let (Some(range), Some(results)) = (layout.shard(id), update.shard(&layout, id)) else { return Ok(()) };
-    let plan = ShardPlan::of(&layout, range);
-    let (late, behind) = (update.late.contains(&id), update.behind);
-    let step = ShardUpdate { plan: &plan, values: Values::Results(results), late, behind };
-    match rules.local {
-        Some(local) => outer::apply_to_shard(kernels, workers, rules, local, stepped, &step),
-        None => apply_to_shard(kernels, workers, rules, stepped, &step),
-    }
+    let of_shard = layout.shard(id).zip(update.shard(&layout, id));
+    // What an aggregate lacks changes nothing.
+    of_shard.map_or(Ok(()), |(range, results)| {
+        let plan = ShardPlan::of(&layout, range);
+        let (late, behind) = (update.late.contains(&id), update.behind);
+        let step = ShardUpdate { plan: &plan, values: Values::Results(results), late, behind };
+        match rules.local {
+            Some(local) => outer::apply_to_shard(kernels, workers, rules, local, stepped, &step),
+            None => apply_to_shard(kernels, workers, rules, stepped, &step),
+        }
+    })
 }
 
 /// LOCAL-3: takes a member's own step of AdamW along the gradient of a leaf. The first β power is that of the steps of the round,

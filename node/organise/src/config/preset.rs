@@ -254,10 +254,10 @@ mod tests {
             })
             .collect();
         let expected = [
-            ("tiny", 115_520, "83 MiB"),
-            ("small", 4_812_032, "373 MiB"),
-            ("base", 75_713_280, "3.2 GiB"),
-            ("large", 968_890_368, "? GiB"),
+            ("tiny", 115_520, "82 MiB"),
+            ("small", 4_812_032, "328 MiB"),
+            ("base", 75_713_280, "1.9 GiB"),
+            ("large", 969_500_672, "16.0 GiB"),
         ];
         assert_eq!(sizes, expected.map(|(name, size, need)| (name, size, need.to_owned())));
     }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_billion_parameters_fit_into_24_gibibytes_for_every_role() {
         let (manifest, machine) = (manifest(Preset::Large, 32_000), Machine::new(8, None));
-        assert_eq!(manifest.model.parameters(), 1_034_000_000);
+        assert_eq!(manifest.model.parameters(), 1_034_512_384);
         let needs = [
             memory::contributing(&manifest, &machine),
             memory::auditing(&manifest, &machine),
