@@ -159,17 +159,19 @@ impl NewRow {
         // Moments that it does not have count as absent: no moments have that root.
         let mut roots = [VectorHasher::default().finish(); 3];
         for ((writer, sums), root) in writers.into_iter().zip(&mut sums).zip(&mut roots) {
-            let Some(writer) = writer else { continue };
-            if writer.written != size.coefficients {
-                return Err(StoreError::refused(
-                    &path,
-                    "is a row without all of its values",
-                    "nothing is kept",
-                ));
-            }
-            *sums = writer.sums;
-            if let Some(hasher) = writer.hasher {
-                *root = hasher.finish();
+            // Moments that it does not have are not written.
+            if let Some(writer) = writer {
+                if writer.written != size.coefficients {
+                    return Err(StoreError::refused(
+                        &path,
+                        "is a row without all of its values",
+                        "nothing is kept",
+                    ));
+                }
+                *sums = writer.sums;
+                if let Some(hasher) = writer.hasher {
+                    *root = hasher.finish();
+                }
             }
         }
         let [values, first, second] = roots;

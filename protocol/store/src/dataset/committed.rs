@@ -248,10 +248,13 @@ impl Committed {
     }
 
     fn write_page(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
-        let Source::File(file) = &self.source else { return Ok(()) };
-        let mut file = lock(file);
-        file.seek(SeekFrom::Start(number * PAGE_BYTES))?;
-        file.write_all(bytes)
+        if let Source::File(file) = &self.source {
+            let mut file = lock(file);
+            file.seek(SeekFrom::Start(number * PAGE_BYTES))?;
+            file.write_all(bytes)?;
+        }
+        // In memory it is whole from the beginning.
+        Ok(())
     }
 
     fn read_checked(&self, number: u64) -> Result<Vec<u8>> {
