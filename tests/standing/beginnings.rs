@@ -4,7 +4,7 @@ use muster_core::codec::{List, Text};
 use muster_core::ids::Round;
 use muster_core::ledger::Stage;
 use muster_core::manifest::Admission;
-use muster_core::messages::enrol::{Return, Role};
+use muster_core::messages::enrol::{Engagement, Return, Role};
 use muster_core::messages::record::{Body, Idle};
 use muster_core::messages::round::Echo;
 use muster_core::round::{Awaited, Conductor, Output};
@@ -170,6 +170,18 @@ fn round_32_rounds_wait_until_somebody_has_weight_or_can_earn_it() {
     assert_eq!(waiting.holds(), Some(Awaited::Weight));
     waiting.conductor.live(waiting.now, id(10), true);
     waiting.freezes("a founder is back");
+}
+
+/// They keep their seats, and owe the round (LEDGER-24).
+#[test]
+fn round_32_founders_that_rest_after_the_round_end_it() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    for founder in 10..12 {
+        chain.engage(founder, Engagement::Rests).expect("once a round");
+    }
+    let mut waiting = Waiting::begin(chain, &[10, 11, VERIFIERS[0]]);
+    waiting.freezes("both have committed");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use muster_core::manifest::Admission;
 use muster_core::manifest::fixture::tiny;
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
 use muster_core::messages::enrol::{
-    Addresses, CloseTree, Enrol, Invitation, InvitationSecret, Presented, Return, Role,
+    Addresses, CloseTree, Engagement, Enrol, Invitation, InvitationSecret, Presented, Return, Role,
 };
 use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
@@ -307,7 +307,16 @@ impl Chain {
     }
 
     pub fn move_to(&mut self, who: u8, addresses: Addresses) -> Result<(), Reject> {
-        let back = Return { height: self.ledger.height(), addresses, engagement: Default::default() };
+        self.say(who, addresses, Engagement::default())
+    }
+
+    pub fn engage(&mut self, who: u8, engagement: Engagement) -> Result<(), Reject> {
+        let addresses = self.member(who).addresses.clone();
+        self.say(who, addresses, engagement)
+    }
+
+    fn say(&mut self, who: u8, addresses: Addresses, engagement: Engagement) -> Result<(), Reject> {
+        let back = Return { height: self.ledger.height(), addresses, engagement };
         self.seal(Body::Return(person(who).sign(self.run(), &back)))
     }
 

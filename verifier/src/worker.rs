@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_compute::{Backend, Machine, row};
+use muster_compute::{Backend, LeafPieces, Machine, row};
 use muster_core::audit::{
-    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, recompute_sum,
+    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, leaf_task,
+    recompute_sum,
 };
 use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::error::Misuse;
@@ -15,7 +16,7 @@ use muster_core::messages::audit::{LeafResult, Results, TableRow};
 use muster_core::messages::evidence::Evidence;
 use muster_core::sketch::Probe;
 use muster_core::sketch::probe::WRONG;
-use muster_core::state::Arithmetic;
+use muster_core::state::{Arithmetic, LeafJob};
 
 use muster_roles::verifier::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
@@ -81,17 +82,19 @@ impl AuditWorker {
         let DrawnLeaves { positions, probe, .. } = drawn;
         let Self { manifest, first, threads, .. } = self;
         let mut results = Vec::with_capacity(positions.len());
-        let mut recomputing =
-            Recomputing { manifest, commit, state: &state, witness, arithmetic: &mut **first };
-        let found = if manifest.local().is_some() {
-            recomputing.each(positions, &mut |position, q, loss| {
-                results.push(LeafResult { position, row: row(*threads, probe, &q, loss) });
-            })
-        } else {
+        let alone = first.in_pieces().filter(|_| manifest.local().is_none());
+        let found = if let Some(leaves) = alone {
             positions.iter().try_for_each(|position| {
-                let row = row_in_pieces(&mut recomputing, *position, probe)?;
+                let task = leaf_task(manifest, commit, *position, &state, witness)?;
+                let row = row_in_pieces(leaves, manifest, &task.job(), probe);
                 results.push(LeafResult { position: *position, row });
                 Some(())
+            })
+        } else {
+            let arithmetic = &mut **first;
+            let mut recomputing = Recomputing { manifest, commit, state: &state, witness, arithmetic };
+            recomputing.each(positions, &mut |position, q, loss| {
+                results.push(LeafResult { position, row: row(*threads, probe, &q, loss) });
             })
         };
         if found.is_none() {
@@ -151,20 +154,20 @@ fn rechecked(
 }
 
 /// The row of a leaf, which is sketched as it is computed: its integers would take as much as the model.
-fn row_in_pieces(recomputing: &mut Recomputing<'_>, position: u32, probe: &Probe) -> Option<TableRow> {
-    let sum: Mutex<Option<TableRow>> = Mutex::default();
-    let loss = recomputing.in_pieces(position, &|first, q| {
+fn row_in_pieces(
+    leaves: &mut dyn LeafPieces,
+    manifest: &Manifest,
+    job: &LeafJob<'_>,
+    probe: &Probe,
+) -> TableRow {
+    let sum = Mutex::new(probe.row(&[], 0));
+    let loss = leaves.leaf_in_pieces(manifest, job, &|first, q| {
         let piece = probe.row_of_piece(first, q);
         let mut sum = lock(&sum);
         // In any order: sums of sketches have no other result.
-        *sum = Some(match sum.take() {
-            Some(before) => TableRow { sketch: probe.sum(&[before, piece]).0, loss: 0 },
-            None => piece,
-        });
-    })?;
-    let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let nothing = || probe.row(&[], 0);
-    Some(TableRow { loss, ..sum.unwrap_or_else(nothing) })
+        sum.sketch = probe.sum(&[sum.clone(), piece]).0;
+    });
+    TableRow { loss, ..sum.into_inner().unwrap_or_else(PoisonError::into_inner) }
 }
 
 fn missing_state(subject: &Subject) -> Done {

@@ -7,6 +7,7 @@ mod check;
 mod compute;
 mod conduct;
 pub mod doctor;
+mod enter;
 mod exchange;
 pub mod leave;
 mod leaves;
@@ -14,6 +15,7 @@ mod own;
 pub mod pause;
 mod pieces;
 mod report;
+mod rest;
 mod server;
 mod session;
 mod tell;
@@ -31,8 +33,8 @@ use muster_store::error::StoreError;
 pub use self::pause::Restraint;
 pub use compute::{Assignment, Recipe, Summed};
 pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct, Outside};
+pub use enter::{join, join_as};
 pub use leaves::{LeafSum, Spares, rows_of};
-pub use session::{join, join_as};
 
 /// How to take part.
 #[derive(Clone)]

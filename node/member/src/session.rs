@@ -5,15 +5,15 @@ mod commit;
 mod dawdle;
 pub(super) mod disk;
 mod driver;
+mod line;
 mod listen;
 mod prepare;
 mod recall;
-mod rest;
 mod row;
 mod status;
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use muster_compute::Path as KernelPath;
 use muster_core::codec::decode;
@@ -21,7 +21,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Addresses, Engagement, Enrol, Role, Ticket};
+use muster_core::messages::enrol::{Addresses, Engagement, Enrol, Role};
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
@@ -31,26 +31,28 @@ use muster_net::shares::Turns;
 use muster_organise::MANIFEST;
 use muster_replica::text::{TextHolders, fetch_ahead};
 use muster_replica::{
-    Contact, FollowError, Follower, HeldState, Offers, PeerError, Peers, Stopwatch, fetch_dataset,
-    measure_held_out,
+    FollowError, Follower, HeldState, Offers, PeerError, Peers, Stopwatch, fetch_dataset, measure_held_out,
 };
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_show::Shown;
 use muster_show::progress::{ProgressDisplay, interrupted};
 use muster_store::dataset::Dataset;
-use muster_store::error::{Kind, StoreError};
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_view::status::Status;
 use muster_view::status::window::METRICS;
 use muster_view::{Source, View};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
+pub(super) use self::line::Line;
+use self::line::carried;
 use self::listen::listen;
 use self::prepare::{join_swarm, prepare, reach};
 use self::status::Seen;
 use super::calls::{Calls, Holder};
-use super::conduct::{HonestNode, NodeConduct};
+use super::conduct::NodeConduct;
 use super::own::Own;
 use super::pause::Watch;
 use super::pieces::Pieces;
@@ -58,72 +60,10 @@ use super::report::ResultFile;
 use super::server::{NodeContext, READERS};
 use super::{End, JoinError, JoinOptions};
 
-/// How long a membership that has ended may still hold its directory: its tasks end by themselves.
-const HELD_FOR: Duration = Duration::from_secs(150);
-const AGAIN: Duration = Duration::from_millis(250);
 /// How often admission is asked for where the steward does not answer.
 const TRIES: usize = 5;
 
-/// Takes part until the run is over, the member is banned, or somebody asks it to stop.
-///
-/// # Errors
-/// [`JoinError`], with an exit code.
-pub async fn join(options: JoinOptions) -> Result<End, JoinError> {
-    join_as(options, Arc::new(HonestNode)).await
-}
-
-/// [`join`] with another conduct.
-///
-/// # Errors
-/// [`JoinError`], with an exit code.
-pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<End, JoinError> {
-    let mut watch = Watch::new(options.restraint.clone(), &options.data_dir)?;
-    let (mut last, mut again) = (None, false);
-    loop {
-        let Some(paused) = rest::pause(&options, &mut watch, last.take()).await? else {
-            return Ok(End::Interrupted);
-        };
-        again |= paused;
-        let entered = enter(again, &options, &conduct).await?;
-        let Some(mut session) = entered else { return Ok(End::Interrupted) };
-        if let Some(end) = session.attend(&mut watch).await? {
-            return Ok(end);
-        }
-        (last, again) = (Some(session.seen.status(&session.driver, watch.paused())), true);
-    }
-}
-
-/// Enters a membership; `again` after a pause, once tasks of the one before let go of its directory. None where somebody asked this
-/// process to stop.
-async fn enter(
-    again: bool,
-    options: &JoinOptions,
-    conduct: &Arc<dyn NodeConduct>,
-) -> Result<Option<Session>, JoinError> {
-    if !again {
-        // A request to stop ends the process by itself until it is listened for.
-        return Session::enter(options.clone(), conduct.clone()).await.map(Some);
-    }
-    let began = Instant::now();
-    let entering = async {
-        loop {
-            match Session::enter(options.clone(), conduct.clone()).await {
-                Err(JoinError::Store(error))
-                    if error.kind() == Kind::Locked && began.elapsed() < HELD_FOR =>
-                {
-                    tokio::time::sleep(AGAIN).await;
-                }
-                entered => return entered,
-            }
-        }
-    };
-    tokio::select! {
-        () = interrupted() => Ok(None),
-        entered = entering => entered.map(Some),
-    }
-}
-
-struct Session {
+pub(super) struct Session {
     driver: NodeDriver,
     follower: Follower,
     addresses: Addresses,
@@ -135,12 +75,6 @@ struct Session {
     seen: Seen,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
-}
-
-/// The steward, where the invitation says it is.
-fn steward_of(ticket: &Ticket) -> Contact {
-    let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
-    Contact { member: ticket.steward, addresses }
 }
 
 /// The committed files, from disk or from others, as far as they are needed at first.
@@ -211,11 +145,6 @@ fn pieces(home: &Home, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> R
     Ok(Pieces::new(Offers::new(home.clone(), follower.replica().clone())?, conduct.clone()))
 }
 
-/// Bytes over all channels of an endpoint.
-fn carried(endpoint: &Endpoint) -> u64 {
-    endpoint.bytes_sent().saturating_add(endpoint.bytes_received())
-}
-
 /// Where the replica counts its time. Apart, so that the replica is not locked until a whole context is made.
 fn stopwatch(follower: &Follower) -> Arc<Stopwatch> {
     lock(follower.replica()).stopwatch().clone()
@@ -227,26 +156,28 @@ fn own_rounds(manifest: &Manifest) -> usize {
     manifest.retention.states.min(manifest.retention.contributions) as usize
 }
 
-impl Session {
-    /// Opens a membership, shows it, and has the member admitted.
-    async fn enter(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
-        let mut session = Self::open(options, conduct).await?;
-        session.show().await?;
-        session.enrol().await?;
-        Ok(session)
-    }
+/// Keeps what the run is, which says how much disk it takes. Before the text is fetched, which is most of that.
+fn keep(manifest: &Manifest, home: &Home, options: &JoinOptions) -> Result<(), JoinError> {
+    home.write_file(MANIFEST, &manifest.bytes())?;
+    disk::check_run(options, manifest)
+}
 
-    async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
+impl Session {
+    /// Opens a membership with all that it needs at first. `line` gets its channels as soon as there are any.
+    pub(super) async fn open(
+        options: JoinOptions,
+        conduct: Arc<dyn NodeConduct>,
+        line: &OnceLock<Line>,
+    ) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
         // First: the directory belongs to this run from now on, even if what follows fails.
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let (identity, journal) = (Arc::new(home.identity()?), Arc::new(Journal::open(&home)?));
         let endpoint = Endpoint::new(options.ticket.run, identity.clone()).with_rates(options.bounds.rates);
+        Line::begin(line, &endpoint, &home);
         let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
-        let (steward, manifest) =
-            reach(&options, &identity, &peers, steward_of(&options.ticket), &journal).await?;
-        // Before the text is fetched, which is most of what the run takes.
-        disk::check_run(&options, &manifest)?;
+        let (steward, manifest) = reach(&options, &identity, &peers, &journal).await?;
+        keep(&manifest, &home, &options)?;
         let holders = TextHolders::new(peers.clone(), steward.clone());
         let dataset = fetch_text(&options, &holders, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset, home.row_files()?).await?;
@@ -302,7 +233,7 @@ impl Session {
     }
 
     /// Takes part until the membership ends; none where it pauses.
-    async fn attend(&mut self, watch: &mut Watch) -> Result<Option<End>, JoinError> {
+    pub(super) async fn attend(&mut self, watch: &mut Watch) -> Result<Option<End>, JoinError> {
         let end = self.follow(watch).await;
         // A disk that failed is told of once.
         if !matches!(end, Err(JoinError::Store(_) | JoinError::Follow(FollowError::Store(_)))) {
@@ -311,6 +242,17 @@ impl Session {
             self.report();
         }
         end
+    }
+
+    /// What the membership says of itself.
+    pub(super) fn status(&self, watch: &Watch) -> Status {
+        self.seen.status(&self.driver, watch.paused())
+    }
+
+    /// Shows the membership, and has the member admitted.
+    pub(super) async fn begin(&mut self) -> Result<(), JoinError> {
+        self.show().await?;
+        self.enrol().await
     }
 
     /// Shows what this program does and, if the volunteer wants to see it, the run.
@@ -348,14 +290,13 @@ impl Session {
 
     /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.
     fn report(&self) {
-        let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
+        let NodeDriver { machine, home, shared, .. } = &self.driver;
         let replica = lock(self.follower.replica());
         let HeldState { state, rows, roots } = replica.held_state();
         let (sent, ahead) = (self.endpoint.bytes_sent(), shared.own.ahead().used());
         let report = ResultFile::new(self.me(), machine.leaves(), &replica, sent, ahead, &shared.stopwatch);
         let kept = [
             home.write_file("result.json", report.json().as_bytes()),
-            home.write_file(MANIFEST, &manifest.bytes()),
             home.save_state_and_rows(replica.round(), state, rows, roots),
             shared.pieces.clear(),
             // The one before may be what shows a wrong root (AUDIT-13).

@@ -586,8 +586,9 @@ pub(super) struct JoinArguments {
     pub(super) bounds: BoundArguments,
     #[command(flatten)]
     pub(super) restraint: RestraintArguments,
-    /// Compute no leaves: combine parts of others, once this member has weight, and serve text, states and results. For a machine
-    /// with a good line and a slow processor; invite it with --founder.
+    /// Compute no leaves: combine parts of others, and serve text, states and results. For a machine with a good line and a slow
+    /// processor. Invite it with --founder where the run has a probation: without weight it combines nothing. Where the run has rows
+    /// of experts it only serves.
     #[arg(long)]
     pub(super) no_leaves: bool,
     /// Run at low priority.
@@ -611,7 +612,8 @@ pub(super) struct BoundArguments {
 }
 
 /// When the member is not to work. A pause costs no standing: it finishes the round, answers the audits of what it has computed, which
-/// takes some rounds, and comes back by itself.
+/// takes some rounds, and comes back by itself. Where nobody else trains there are no rounds: it then computes nothing, and keeps its
+/// channels open until the pause is over.
 #[derive(Args)]
 pub(super) struct RestraintArguments {
     /// Pause for the rest of the day, in local time, once the channels have carried so many GiB, both ways together. What is under

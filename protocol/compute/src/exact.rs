@@ -10,7 +10,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, Shard, State, Update};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, LeafPieces};
 use crate::leaf::{Batch, Engine, LeafTimes, Setting};
 use crate::local::Chain;
 use crate::optimiser::{self, Rules, ShardStream};
@@ -204,16 +204,6 @@ impl Arithmetic for Exact {
         self.engine.leaf(Setting::of(manifest), job, q)
     }
 
-    fn leaf_in_pieces(
-        &mut self,
-        manifest: &Manifest,
-        job: &LeafJob<'_>,
-        take: &(dyn Fn(usize, &[i32]) + Sync),
-    ) -> i64 {
-        require_ieee();
-        self.engine.leaf_in_pieces(Setting::of(manifest), job, take)
-    }
-
     fn leaves<'a>(
         &mut self,
         manifest: &Manifest,
@@ -265,6 +255,18 @@ impl Arithmetic for Exact {
     }
 }
 
+impl LeafPieces for Exact {
+    fn leaf_in_pieces(
+        &mut self,
+        manifest: &Manifest,
+        job: &LeafJob<'_>,
+        take: &(dyn Fn(usize, &[i32]) + Sync),
+    ) -> i64 {
+        require_ieee();
+        self.engine.leaf_in_pieces(Setting::of(manifest), job, take)
+    }
+}
+
 impl Backend for Exact {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         Self::gradient(self, manifest, job)
@@ -272,6 +274,10 @@ impl Backend for Exact {
 
     fn spent(&self) -> LeafTimes {
         Self::spent(self)
+    }
+
+    fn in_pieces(&mut self) -> Option<&mut dyn LeafPieces> {
+        Some(self)
     }
 
     fn self_test(&mut self) -> Result<(), Misuse> {

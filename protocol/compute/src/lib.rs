@@ -55,7 +55,8 @@ mod vectors;
 mod workers;
 
 pub use backend::{
-    Backend, Closeness, Device, DeviceChoice, Libtorch, Numbers, OpenResult, Precision, TorchSetting,
+    Backend, Closeness, Device, DeviceChoice, LeafPieces, Libtorch, Numbers, OpenResult, Precision,
+    TorchSetting,
 };
 pub use decoder::positions::rotary_divisors;
 pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};

@@ -187,8 +187,7 @@ fn adam_blocks<W: Send, V: Vectors>(
     step: &ShardUpdate<'_>,
 ) -> Result<(), V::Error> {
     let plan = step.plan;
-    let all = [StateVector::Parameters, StateVector::First, StateVector::Second];
-    vectors.pass(&plan.blocks, &all, &mut |some, vectors| {
+    vectors.pass(&plan.blocks, &StateVector::REALS, &mut |some, vectors| {
         let [parameters, first, second] = vectors;
         let lengths = || plan.blocks[some.clone()].iter().map(|block| block.range.len());
         let tasks = some.clone().zip(parts(parameters, lengths()));

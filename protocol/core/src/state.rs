@@ -526,20 +526,6 @@ pub trait Arithmetic: Send {
     /// Writes the grid integers of one leaf to `q` (`d` long), whatever it held, and returns its fixed-point mean loss.
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64;
 
-    /// The same leaf in pieces, for callers that do not keep it: `take` gets the place of the first integer and these, on any
-    /// thread and in any order.
-    fn leaf_in_pieces(
-        &mut self,
-        manifest: &Manifest,
-        job: &LeafJob<'_>,
-        take: &(dyn Fn(usize, &[i32]) + Sync),
-    ) -> i64 {
-        let mut q = vec![0; job.state.parameters.len()];
-        let loss = self.leaf(manifest, job, &mut q);
-        take(0, &q);
-        loss
-    }
-
     /// Computes leaves in order. `take` has each one's integers and loss, on the calling thread; the next leaves may
     /// be under way by then, and `tasks` be asked for them on another thread.
     ///

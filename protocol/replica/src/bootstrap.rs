@@ -9,7 +9,7 @@ use muster_core::ids::{Height, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{Data, Manifest};
 use muster_core::messages::wire::{Follow, Request, Response};
-use muster_store::dataset::{Assembly, Dataset, Supply, is_whole};
+use muster_store::dataset::{Assembly, Dataset, Supply, is_fetched};
 use muster_store::error::StoreError;
 
 use crate::follower::FollowError;
@@ -140,10 +140,14 @@ pub async fn fetch_dataset(
         }
         assembly.finish().map_err(FollowError::Store)?;
     }
+    let is_first = is_fetched_first(data);
+    // What is fetched before a member begins was counted before.
+    let room = if is_first { u64::MAX } else { room };
     let (holders, data, folder) = (holders.clone(), data.clone(), folder.to_owned());
     let opened = blocking(move || {
-        // Of a whole one each byte is looked at once.
-        if is_whole(&folder, &data)? {
+        // One that was packed is whole, and each byte of it is looked at once. A fetched one may have lost pages, whatever its map
+        // says: they are fetched again.
+        if !is_fetched(&folder) {
             return Dataset::open(&folder, &data);
         }
         let supply: Arc<dyn Supply> = Arc::new(holders);
@@ -153,18 +157,18 @@ pub async fn fetch_dataset(
     loop {
         progress(dataset.held());
         let fetching = dataset.clone();
-        if !blocking(move || needed_at_first(&fetching)).await? {
+        if !blocking(move || needed_at_first(&fetching, is_first)).await? {
             return Ok(dataset);
         }
     }
 }
 
 /// Fetches some of what must be there before a member begins. Returns whether anything was lacking.
-fn needed_at_first(dataset: &Dataset) -> Result<bool, StoreError> {
+fn needed_at_first(dataset: &Dataset, is_first: bool) -> Result<bool, StoreError> {
     if dataset.fetch_given()? {
         return Ok(true);
     }
-    if is_fetched_first(&dataset.data()) { dataset.fetch_ahead(0) } else { Ok(false) }
+    if is_first { dataset.fetch_ahead(0) } else { Ok(false) }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -105,10 +105,9 @@ pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
     let need = following(manifest, machine.threads);
     let path = manifest.model.parameters();
     let planes = Layout::of_run(manifest).planes() as u64;
-    // A segment is kept whole, a leaf of an exchange of gradients is sketched as it is computed. The integers of a contribution
-    // are compared when neither state nor leaf is there.
-    let segment = if manifest.local().is_some() { planes } else { 0 };
-    let audited = vectors(path, vectors_read(manifest) + segment);
+    // Beside a state the integers of a contribution, of a segment, or of a leaf from a device; a leaf from the processor is
+    // sketched as it is computed.
+    let audited = vectors(path, vectors_read(manifest) + planes);
     let fetched = contribution(manifest).saturating_mul(FETCHED);
     let leaves = need.leaves.max(machine.buffers(manifest));
     Need { model: need.model.saturating_add(audited).saturating_add(fetched), leaves, ..need }

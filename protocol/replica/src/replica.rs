@@ -48,7 +48,7 @@ pub struct Replica {
     /// Where states go that take more bytes than these.
     state_files: Option<(RowFiles, Room)>,
     /// Whether the disk did not take the last one, which is said once.
-    past_refused: bool,
+    refused: bool,
     /// Bytes that the memory has left, where that is known.
     available: fn() -> Option<u64>,
     round: Round,
@@ -116,7 +116,7 @@ impl Replica {
             held,
             row_files: None,
             state_files: None,
-            past_refused: false,
+            refused: false,
             available: memory::available,
             round,
             torn: false,
@@ -283,6 +283,7 @@ impl Replica {
         let rows: Vec<Row> =
             self.wanted_of(self.manifest.model.rows()).into_iter().filter_map(ShardId::row).collect();
         self.settle()?;
+        // Of several rows there may be no memory for all updates, which are asked for one after the other.
         if self.is_away() && self.held.rows.len() == 1 {
             let updates = updates.into_iter().collect::<Result<Vec<U>, StoreError>>()?;
             let all = || updates.iter().map(|update| Ok(update.borrow()));
@@ -329,7 +330,7 @@ impl Replica {
     /// # Errors
     /// What the disk reports, where the memory has no room either, or the disk does not give the state.
     fn bring_back(&mut self, error: &StoreError) -> Result<(), StoreError> {
-        self.past_refused = self.holds_instead(self.held.bytes(), error)?;
+        self.refused = self.holds_instead(self.held.bytes(), error)?;
         let shards: Vec<ShardId> = self.held.shards().collect();
         let state = self.held.select(&shards, true)?;
         self.held = HeldState { state, rows: Rows::new(), roots: self.held.roots.clone() };
@@ -346,9 +347,9 @@ impl Replica {
         let all = memory::past(&self.manifest, self.snapshot.bytes() as u64);
         if let Some((files, _)) = self.state_files.as_ref().filter(|(_, room)| all > room.past) {
             match self.snapshot.stored(files, &self.snapshot_roots) {
-                Ok(stored) => (self.snapshot, self.past_refused) = (stored, false),
+                Ok(stored) => (self.snapshot, self.refused) = (stored, false),
                 Err(error) => {
-                    self.past_refused = self.holds_instead(self.snapshot.bytes() as u64, &error)?;
+                    self.refused = self.holds_instead(self.snapshot.bytes() as u64, &error)?;
                 }
             }
         }
@@ -363,10 +364,10 @@ impl Replica {
         match self.held.put_away(files, true) {
             Ok(()) => self.snapshot = self.kept(),
             Err(error) => {
-                if !self.past_refused {
+                if !self.refused {
                     tracing::warn!("the state stays in memory until the disk takes it: {error}");
                 }
-                self.past_refused = true;
+                self.refused = true;
             }
         }
     }
@@ -405,7 +406,7 @@ impl Replica {
                 memory::shown(bytes)
             )));
         }
-        if !self.past_refused {
+        if !self.refused {
             tracing::warn!("states stay in memory until the disk takes them: {error}");
         }
         Ok(true)

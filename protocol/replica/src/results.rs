@@ -11,7 +11,9 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{BlockQuery, Response};
 use muster_core::rounding::{BlockValues, ResultGrid};
 use muster_core::state::Update;
+use muster_store::error::StoreError;
 use muster_store::home::Home;
+use muster_store::updates::AggregateFile;
 
 use tokio::sync::watch;
 
@@ -197,19 +199,28 @@ impl Results {
         own.or(versions.last()).map(|held| held.values.clone())
     }
 
-    /// Values that were applied, from the disk. They are not checked: whoever asks compares them with a digest.
-    fn on_disk(&self, round: Round, block: Block) -> Option<BlockValues> {
-        let read = self.disk.as_ref()?.read_update_block(&self.layout, round, block);
-        read.inspect_err(|error| tracing::warn!("a result cannot be served: {error}")).ok().flatten()
+    /// Values that were applied, from the disk, whose `file` is opened once. They are not checked: whoever asks compares them with a
+    /// digest.
+    fn on_disk<'a>(
+        &'a self,
+        file: &mut Option<AggregateFile<'a>>,
+        round: Round,
+        block: Block,
+    ) -> Option<BlockValues> {
+        let failed = |error: &StoreError| tracing::warn!("a result cannot be served: {error}");
+        if file.is_none() {
+            *file = self.disk.as_ref()?.open_update(&self.layout, round).inspect_err(failed).ok()?;
+        }
+        file.as_mut()?.block(block).inspect_err(failed).ok()?
     }
 
     /// Answers a query; `None` when a block is not held or the answer would be too long. May read the disk.
     pub fn answer(&self, query: &BlockQuery) -> Option<Response> {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut file) = (Vec::new(), None);
         for block in &query.blocks {
             match self.shown(query.round, *block) {
                 Some(held) => bytes.extend(held.bytes()?),
-                None => bytes.extend(self.on_disk(query.round, *block)?.bytes()?),
+                None => bytes.extend(self.on_disk(&mut file, query.round, *block)?.bytes()?),
             }
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;

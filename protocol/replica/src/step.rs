@@ -8,8 +8,6 @@ use muster_core::state::Update;
 use muster_store::error::StoreError;
 use muster_store::rows::{NewRow, RowFile, RowFiles, VectorReader};
 
-const VECTORS: [StateVector; 3] = [StateVector::Parameters, StateVector::First, StateVector::Second];
-
 /// Takes the step that an update gives to a shard. What it was stays in its own file.
 ///
 /// # Errors
@@ -41,7 +39,7 @@ impl ShardStream for Stream<'_> {
     fn begin(&mut self) -> Result<(), StoreError> {
         let Self { old, new, .. } = self;
         let reader = |vector| new.reader(vector)?.map_or_else(|| old.reader(vector), Ok);
-        self.readers = VECTORS.into_iter().map(reader).collect::<Result<_, _>>()?;
+        self.readers = StateVector::REALS.into_iter().map(reader).collect::<Result<_, _>>()?;
         Ok(())
     }
 

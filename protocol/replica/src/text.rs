@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,9 @@ use muster_core::lock::lock;
 use muster_core::manifest::Data;
 use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response};
 use muster_store::dataset::{Dataset, IsGood, Lack, Supply};
+use muster_store::error::Kind;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::holders::holders;
 use crate::peers::{Contact, PeerError, Peers, contact, patience_for};
@@ -27,8 +29,10 @@ use crate::peers::{Contact, PeerError, Peers, contact, patience_for};
 const STRETCH: u64 = 256;
 /// Members that are asked for one piece, before the steward.
 const ASKED: usize = 2;
-/// How long a piece is asked for, again and again where nobody answers: a steward that is restarted is waited for.
+/// How long a piece is asked for at most, again and again where nobody answers: a steward that is restarted is waited for.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long it is asked for at least: members that stall are given up and the steward is asked within it.
+const LEAST_PATIENCE: Duration = Duration::from_secs(12);
 /// Pause between two times.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Pause after nobody has given text ahead of need.
@@ -67,6 +71,10 @@ pub struct TextHolders {
     members: Arc<Mutex<Vec<Contact>>>,
     /// Who has sent something else than what was committed to. It is not asked again.
     liars: Arc<Mutex<BTreeSet<MemberId>>>,
+    /// How long a piece is asked for.
+    patience: Arc<Mutex<Duration>>,
+    /// Nobody knows whom it makes this process ask, so that nobody can have the pieces that a victim will ask it for.
+    drawn: RandomState,
 }
 
 impl fmt::Debug for TextHolders {
@@ -78,12 +86,16 @@ impl fmt::Debug for TextHolders {
 impl TextHolders {
     /// The steward alone, as long as no member is known. Requests are sent from this runtime.
     pub fn new(peers: Peers, steward: Contact) -> Self {
-        let (members, liars) = Default::default();
-        Self { runtime: Handle::current(), peers, steward, members, liars }
+        let (members, liars, drawn) = Default::default();
+        let patience = Arc::new(Mutex::new(PATIENCE));
+        Self { runtime: Handle::current(), peers, steward, members, liars, patience, drawn }
     }
 
-    /// From now on members that the ledger has as nodes at work are asked, too; but not `me`.
+    /// From now on members that the ledger has as nodes at work are asked, too; but not `me`. Whoever computes waits for a piece no
+    /// longer than half the time for commitments: the round would be over, and the next one late.
     pub fn know(&self, ledger: &Ledger, me: &MemberId) {
+        let commit = Duration::from_millis(ledger.manifest().timers.commit.into());
+        *lock(&self.patience) = (commit / 2).clamp(LEAST_PATIENCE, PATIENCE);
         let others = holders(ledger, 1, None).filter(|member| member.id != *me);
         *lock(&self.members) = others.filter_map(|member| contact(ledger, &member.id)).collect();
     }
@@ -95,11 +107,7 @@ impl TextHolders {
 
     /// Whom to ask for a piece, in this order: those whose hash with the piece is the lowest, so that members share the work.
     fn asked(&self, query: &DataQuery) -> Vec<Contact> {
-        let rank = |contact: &Contact| {
-            let mut hasher = DefaultHasher::new();
-            (query.first / STRETCH, contact.member.0).hash(&mut hasher);
-            hasher.finish()
-        };
+        let rank = |contact: &Contact| self.drawn.hash_one((query.first / STRETCH, contact.member.0));
         let liars = lock(&self.liars);
         let mut members: Vec<Contact> = lock(&self.members).clone();
         members.retain(|contact| !liars.contains(&contact.member) && self.peers.may_dial(contact));
@@ -122,7 +130,15 @@ impl TextHolders {
     }
 
     async fn fetch(&self, query: DataQuery, is_good: Arc<IsGood>) -> Result<Vec<u8>, Lack> {
-        let begun = Instant::now();
+        let patience = *lock(&self.patience);
+        timeout(patience, self.ask_on(query, is_good)).await.unwrap_or_else(|_| {
+            tracing::warn!("nobody has given text in {} s", patience.as_secs());
+            Err(Lack::Nobody)
+        })
+    }
+
+    /// Asks until somebody gives a piece, or has shown that nobody can.
+    async fn ask_on(&self, query: DataQuery, is_good: Arc<IsGood>) -> Result<Vec<u8>, Lack> {
         let patience = patience_for(u64::from(bounded(&query)) * DATA_CHUNK_BYTES as u64);
         loop {
             let contacts = self.asked(&query);
@@ -135,11 +151,10 @@ impl TextHolders {
                 Ok(bytes) => return Ok(bytes),
                 // The steward has all of it. If that is what it has, there is nobody else.
                 Err(_) if lock(&self.liars).contains(&self.steward.member) => return Err(Lack::OtherBytes),
-                Err(error) if begun.elapsed() > PATIENCE => {
-                    tracing::warn!("nobody gives text: {error}");
-                    return Err(Lack::Nobody);
+                Err(error) => {
+                    tracing::debug!("nobody gives text yet: {error}");
+                    tokio::time::sleep(PAUSE).await;
                 }
-                Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
@@ -157,6 +172,9 @@ pub fn fetch_ahead(dataset: &Arc<Dataset>) {
             let pause = match dataset.fetch_ahead(drawn >> 8) {
                 Ok(true) => begun.elapsed(),
                 Ok(false) => return,
+                Err(error) if error.kind() == Kind::Full => {
+                    return tracing::warn!("text is fetched only when it is needed from now on: {error}");
+                }
                 Err(error) => {
                     tracing::debug!("no text ahead of need: {error}");
                     LONG_PAUSE

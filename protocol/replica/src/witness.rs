@@ -41,19 +41,26 @@ pub struct Exhibited {
     layout: Arc<Layout>,
     sequence: u32,
     brought: Brought,
+    /// Some text could not be read. No more of it is waited for.
+    lacks_text: bool,
 }
 
 impl Exhibited {
     /// States must have been checked against their roots, the text against the manifest.
     pub fn new(states: Vec<KeptState>, dataset: Arc<Dataset>, manifest: &Manifest, brought: Brought) -> Self {
         let (layout, sequence) = (Arc::new(Layout::of_run(manifest)), manifest.model.sequence);
-        Self { states, dataset, layout, sequence, brought }
+        Self { states, dataset, layout, sequence, brought, lacks_text: false }
     }
-}
 
-/// Text that could be read. A judge that lacks some decides nothing.
-fn at_hand<T>(read: Result<T, StoreError>) -> Option<T> {
-    read.inspect_err(|error| tracing::warn!("a judge lacks text: {error}")).ok()
+    /// Text that can be read. A judge that lacks some decides nothing.
+    fn text<T>(&mut self, read: impl FnOnce(&Dataset) -> Result<T, StoreError>) -> Option<T> {
+        if self.lacks_text {
+            return None;
+        }
+        let read = read(&self.dataset);
+        self.lacks_text = read.is_err();
+        read.inspect_err(|error| tracing::warn!("a judge lacks text: {error}")).ok()
+    }
 }
 
 impl Witness for Exhibited {
@@ -64,11 +71,13 @@ impl Witness for Exhibited {
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
-        at_hand(self.dataset.windows(indices, self.sequence))
+        let sequence = self.sequence;
+        self.text(|dataset| dataset.windows(indices, sequence))
     }
 
     fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {
-        at_hand(self.dataset.row_of(window, self.sequence, |row| open.contains(row))).flatten()
+        let sequence = self.sequence;
+        self.text(|dataset| dataset.row_of(window, sequence, |row| open.contains(row))).flatten()
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {

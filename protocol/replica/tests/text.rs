@@ -195,3 +195,36 @@ async fn data_10_a_holder_that_stalls_costs_seconds_once_and_is_asked_last() {
     assert!(stage.reads(&dataset, 50_000).await < Duration::from_millis(SOON));
     assert_eq!((stage.members[0].asked(), stage.steward.asked()), (1, 3));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_10_a_page_that_a_power_failure_took_is_fetched_again_though_the_map_has_it() {
+    let stage = Stage::new("power", Manner::Honest, &[]).await;
+    let dataset = stage.join().await;
+    let fetching = dataset.clone();
+    tokio::task::spawn_blocking(move || while fetching.fetch_ahead(0).unwrap() {}).await.unwrap();
+    assert_eq!(dataset.held(), stage.data.all_bytes());
+    drop(dataset);
+    stage.steward.asked();
+    // The map is whole, and the file has a hole where a page was on its way to the disk.
+    let path = stage.folder.join("data/train.bin");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[30_000_000..30_100_000].fill(0);
+    fs::write(&path, bytes).unwrap();
+    let dataset = stage.join().await;
+    assert_eq!(stage.steward.asked(), 0);
+    stage.reads(&dataset, 30_000).await;
+    assert!(stage.steward.asked() > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_10_whoever_computes_waits_for_text_no_longer_than_for_a_round() {
+    let stage = Stage::new("waits", Manner::Stalls, &[Manner::Stalls, Manner::Stalls]).await;
+    let dataset = stage.join().await;
+    let read = tokio::task::spawn_blocking(move || {
+        let begun = Instant::now();
+        (dataset.window(30_000, 1000).unwrap_err().to_string(), begun.elapsed())
+    });
+    let (error, waited) = read.await.unwrap();
+    assert!(error.contains("nobody has given the bytes from 29949952 on in time"), "{error}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+}

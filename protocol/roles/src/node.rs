@@ -35,6 +35,7 @@ use delivery::Delivery;
 pub use delivery::Parcel;
 pub use duty::{Computed, commit_to};
 use membership::Dismissal;
+pub use membership::is_at_rest;
 pub use pledges::Promise;
 use pledges::{Broken, Pledges};
 use tables::Tables;

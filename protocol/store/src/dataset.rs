@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,14 +53,14 @@ use crate::error::{Kind, Result, StoreError};
 use crate::patience::patiently;
 use crate::regular;
 use committed::{ADVICE, Committed, bounded};
-pub use names::TOKENISER;
+pub use names::{TOKENISER, is_fetched};
 use names::{is_there, most, name, outline_bytes, outline_name};
 use partial::Partial;
 
 /// Pages that are fetched at once for windows that are needed.
 const AT_ONCE: usize = 4;
-/// Windows that are read together.
-const FEW: usize = 16;
+/// Most windows that are read together.
+const FEW: u64 = 16;
 const ROUTER_ADVICE: &str =
     "copy router.bin from data/ of the run's folder, or of another member's directory";
 
@@ -216,7 +217,9 @@ impl Dataset {
     pub fn windows(&self, indices: &[u64], sequence: u32) -> Result<Vec<Vec<u32>>> {
         let mut windows = Vec::with_capacity(indices.len());
         // Few enough that what is fetched first is still in memory when it is read.
-        for some in indices.chunks(FEW) {
+        let pages = self.window_bytes(0, sequence).end / committed::PAGE_BYTES + 2;
+        let few = (committed::RECENT as u64 / pages).clamp(1, FEW);
+        for some in indices.chunks(few as usize) {
             self.fetch_windows(some, sequence)?;
             for index in some {
                 windows.push(self.window(*index, sequence)?);
@@ -226,12 +229,8 @@ impl Dataset {
     }
 
     fn fetch_windows(&self, windows: &[u64], sequence: u32) -> Result<()> {
-        let size = tokens::size(&self.tokeniser) as u64;
-        let bytes = |window: u64| {
-            let begin = window.saturating_mul(sequence.into()).saturating_mul(size);
-            begin..begin.saturating_add((u64::from(sequence) + 1) * size)
-        };
-        let pages = windows.iter().flat_map(|window| self.train.lacking(bytes(*window)));
+        let lacking = |window: &u64| self.train.lacking(self.window_bytes(*window, sequence));
+        let pages = windows.iter().flat_map(lacking);
         let pages: Vec<u64> = pages.collect::<BTreeSet<u64>>().into_iter().collect();
         if pages.is_empty() {
             return Ok(());
@@ -241,8 +240,17 @@ impl Dataset {
             let fetch = |share: &[u64]| share.iter().try_for_each(|page| self.train.fetch(*page));
             let threads: Vec<_> =
                 pages.chunks(share).map(|share| scope.spawn(move || fetch(share))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
         })
+    }
+
+    /// Where a window's tokens are in the training text.
+    fn window_bytes(&self, window: u64, sequence: u32) -> Range<u64> {
+        let size = tokens::size(&self.tokeniser) as u64;
+        let begin = window.saturating_mul(sequence.into()).saturating_mul(size);
+        begin..begin.saturating_add((u64::from(sequence) + 1) * size)
     }
 
     /// A corpus of byte tokens that was on no disk, for a run that draws its parameters: for simulations.
@@ -450,7 +458,7 @@ fn fault(file: DataFile, path: &Path, number: u64, page: &[u8], tokeniser: &Toke
 ///
 /// # Errors
 /// What the system reports.
-pub fn is_whole(directory: &Path, data: &Data) -> Result<bool> {
+fn is_whole(directory: &Path, data: &Data) -> Result<bool> {
     for file in [DataFile::Training, DataFile::HeldOut, DataFile::Parameters] {
         let path = directory.join(names::map(file));
         let marks = match regular::read(&path, data.file_bytes(file)) {

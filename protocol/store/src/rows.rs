@@ -123,14 +123,12 @@ impl NewRow {
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports. The row is of no use any more then.
     pub fn write(&mut self, vector: StateVector, values: &[f32]) -> Result<()> {
-        match self.writers.iter_mut().zip(VECTORS).find(|(_, written)| *written == vector) {
-            Some((Some(writer), _)) => {
-                writer.write(values)?;
-                // It may be read from here on.
-                if writer.written == self.size.coefficients { writer.flush() } else { Ok(()) }
-            }
-            _ => Err(lacks_moments(&self.parameters.0)),
-        }
+        let mut writers = self.writers.iter_mut().zip(VECTORS);
+        let writer = writers.find(|(_, written)| *written == vector).and_then(|(writer, _)| writer.as_mut());
+        let writer = writer.ok_or_else(|| lacks_moments(&self.parameters.0))?;
+        writer.write(values)?;
+        // It may be read from here on.
+        if writer.written == self.size.coefficients { writer.flush() } else { Ok(()) }
     }
 
     /// Reads a vector again that was written as a whole; none of another one.
@@ -159,7 +157,6 @@ impl NewRow {
         // Moments that it does not have count as absent: no moments have that root.
         let mut roots = [VectorHasher::default().finish(); 3];
         for ((writer, sums), root) in writers.into_iter().zip(&mut sums).zip(&mut roots) {
-            // Moments that it does not have are not written.
             if let Some(writer) = writer {
                 if writer.written != size.coefficients {
                     return Err(StoreError::refused(
@@ -321,11 +318,6 @@ impl RowFile {
     /// Its roots.
     pub fn roots(&self) -> &ShardRoots {
         &self.roots
-    }
-
-    /// Whether it has its moments.
-    pub fn has_moments(&self) -> bool {
-        self.moments.is_some()
     }
 
     /// The same row without its moments, whose file may go then.

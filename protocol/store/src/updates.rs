@@ -143,20 +143,14 @@ impl Home {
         steps(self.at(UPDATES), layout, round)
     }
 
-    /// The values of a block of an aggregate, as they are on the disk: nobody has compared them with a checksum. None of a block
-    /// without a value, and where the file is not there.
+    /// The file of a round's aggregate, to read blocks of it; none where it is not there.
     ///
     /// # Errors
     /// [`crate::error::Kind::Corrupt`] for a file that is no aggregate; what the system reports.
-    pub fn read_update_block(
-        &self,
-        layout: &Layout,
-        round: Round,
-        block: Block,
-    ) -> Result<Option<BlockValues>> {
+    pub fn open_update<'a>(&self, layout: &'a Layout, round: Round) -> Result<Option<AggregateFile<'a>>> {
         match AggregateFile::open(&self.at(UPDATES), layout, round) {
             Err(error) if error.kind() == crate::error::Kind::Missing => Ok(None),
-            file => file?.block(block),
+            file => file.map(Some),
         }
     }
 
@@ -279,7 +273,7 @@ impl KeptShard {
 }
 
 /// The file of an aggregate.
-pub(crate) struct AggregateFile<'a> {
+pub struct AggregateFile<'a> {
     path: PathBuf,
     file: File,
     layout: &'a Layout,
@@ -342,7 +336,11 @@ impl<'a> AggregateFile<'a> {
         None
     }
 
-    fn block(&mut self, block: Block) -> Result<Option<BlockValues>> {
+    /// The values of a block as they are there: nobody has compared them with a checksum. None of a block without a value.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Corrupt`] for what is no result; what the system reports.
+    pub fn block(&mut self, block: Block) -> Result<Option<BlockValues>> {
         let read = self.read_block(block);
         read.map_err(|error| StoreError::io(&self.path, &error).advise(ADVICE))
     }
@@ -486,7 +484,7 @@ mod tests {
                 Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "{error}"),
             }
             // Unchecked, and without harm.
-            let _ = home.read_update_block(&layout, Round(4), Block(0));
+            let _ = home.open_update(&layout, Round(4)).and_then(|file| file.unwrap().block(Block(0)));
         }
         fs::write(home.at("updates/5.update"), &whole).unwrap();
         assert_eq!(home.load_update(&layout, Round(5)).unwrap_err().kind(), Kind::Corrupt);
@@ -515,13 +513,14 @@ mod tests {
             update.shards.iter().map(|id| Update::clone(&shard(*id).unwrap())).collect();
         expected[2].late = vec![ShardId(3)];
         assert_eq!(read, expected);
+        let mut file = home.open_update(&layout, Round(7)).unwrap().unwrap();
         for block in
             (0..layout.all_shards(4).flat_map(|shard| layout.blocks_of(shard)).count() as u32 + 1).map(Block)
         {
             let expected = update.held(&layout, block).map(|held| BlockValues::clone(held));
-            assert_eq!(home.read_update_block(&layout, Round(7), block).unwrap(), expected, "block {block}");
+            assert_eq!(file.block(block).unwrap(), expected, "block {block}");
         }
-        assert_eq!(home.read_update_block(&layout, Round(8), Block(0)).unwrap(), None);
+        assert!(home.open_update(&layout, Round(8)).unwrap().is_none());
         let lacks = |id: ShardId| shard(id).filter(|_| id != ShardId(1));
         let error = home.save_update_by_shard(&layout, Round(8), &update.shards, &[], &lacks).unwrap_err();
         assert!(error.kind() == Kind::Refused && error.to_string().contains("8.update"), "{error}");

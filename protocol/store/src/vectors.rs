@@ -8,8 +8,7 @@ use muster_core::state::{real_bytes, reals};
 /// Values that are converted at a time.
 pub(crate) const PIECE: usize = 1 << 16;
 /// The vectors of a state, in the order in which a file has them.
-pub(crate) const VECTORS: [StateVector; 3] =
-    [StateVector::Parameters, StateVector::First, StateVector::Second];
+pub(crate) const VECTORS: [StateVector; 3] = StateVector::REALS;
 
 pub(crate) fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
     values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))

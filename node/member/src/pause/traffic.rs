@@ -50,7 +50,8 @@ impl Meter {
 
     /// The membership under way has carried so many bytes.
     pub(super) fn count(&mut self, carried: u64, today: NaiveDate) {
-        if self.day != today {
+        // A clock that is set back over midnight begins no day anew.
+        if today > self.day {
             (self.day, self.bytes, self.written) = (today, 0, 0);
         }
         self.bytes = self.bytes.saturating_add(carried.saturating_sub(self.seen));
@@ -99,9 +100,12 @@ mod tests {
         meter.count(7, day(1));
         meter.keep(&home, true).unwrap();
         assert_eq!(open(day(1)).unwrap(), KEPT + 7);
-        // Bytes since the last look belong to the new day.
+        // Bytes since the last look belong to the new day, which a clock that is set back does not end.
         meter.count(10, day(2));
         assert_eq!(meter.bytes(), 3);
+        meter.count(11, day(1));
+        meter.count(12, day(2));
+        assert_eq!(meter.bytes(), 5);
         home.write_file(FILE, b"much").unwrap();
         assert!(open(day(1)).is_err_and(|error| error.to_string().contains("delete it")));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use muster_compute::{Backend, Machine};
 use muster_core::ids::Height;
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::Addresses;
+use muster_core::messages::enrol::{Addresses, Ticket};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::{
@@ -29,14 +29,19 @@ pub(super) async fn reach(
     options: &JoinOptions,
     identity: &Identity,
     peers: &Peers,
-    steward: Contact,
     journal: &Journal,
 ) -> Result<(Contact, Arc<Manifest>), JoinError> {
-    let found = find(options, identity, peers, steward, journal).await?;
+    let found = find(options, identity, peers, steward_of(&options.ticket), journal).await?;
     // Before the text is fetched: a process that the system kills in a round keeps everybody waiting.
     memory::check(memory::contributing(&found.1, &options.machine), options.bounds.memory)
         .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok(found)
+}
+
+/// The steward, where the invitation says it is.
+fn steward_of(ticket: &Ticket) -> Contact {
+    let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+    Contact { member: ticket.steward, addresses }
 }
 
 /// The steward's contact and the manifest. Who has followed the run before waits for a steward that is away, as running members

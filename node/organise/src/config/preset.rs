@@ -216,7 +216,7 @@ mod tests {
     use muster_compute::Machine;
     use muster_core::ids::{Digest, MemberId};
     use muster_core::manifest::{Data, Manifest, Start, Tokeniser, TokeniserFile};
-    use muster_replica::memory;
+    use muster_replica::{disk, memory};
 
     use super::*;
     use crate::config::{Makers, Settings};
@@ -260,6 +260,13 @@ mod tests {
             ("large", 969_500_672, "16.0 GiB"),
         ];
         assert_eq!(sizes, expected.map(|(name, size, need)| (name, size, need.to_owned())));
+    }
+
+    #[test]
+    fn the_disk_that_a_node_of_the_large_preset_takes_is_what_the_readme_says() {
+        let manifest = manifest(Preset::Large, 256);
+        let disk = disk::contributing(&manifest);
+        assert_eq!(memory::shown(disk.bytes()), "195.3 GiB", "{}", disk.because());
     }
 
     #[test]

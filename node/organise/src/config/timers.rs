@@ -29,8 +29,8 @@ impl Timers {
     /// What the manifest says of it, for a model of any size.
     pub(super) fn checked(&self) -> Result<manifest::Timers, Misuse> {
         let time = |name: &str, seconds| milliseconds(&format!("timers.{name}"), seconds);
-        if !(0.0..=1e6).contains(&self.line) {
-            return Err(Misuse("timers.line must lie between 0 and 1000000 Mbit/s".into()));
+        if self.line != 0.0 && !(0.1..=1e6).contains(&self.line) {
+            return Err(Misuse("timers.line must lie between 0.1 and 1000000 Mbit/s, or be 0".into()));
         }
         Ok(manifest::Timers {
             commit: time("commit", self.commit)?,

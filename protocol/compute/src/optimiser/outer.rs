@@ -29,8 +29,7 @@ pub(super) fn apply_to_shard<W: Send, V: Vectors>(
     let codes = ShardUpdate { values: Values::Results(renewed), ..*update };
     let squares = block_squares(kernels, workers, &moved);
     let units = update.units(exponents);
-    let all = [StateVector::Parameters, StateVector::First, StateVector::Second];
-    vectors.pass(&plan.blocks, &all, &mut |some, vectors| {
+    vectors.pass(&plan.blocks, &StateVector::REALS, &mut |some, vectors| {
         let [parameters, momentum, second] = vectors;
         let lengths = || plan.blocks[some.clone()].iter().map(|block| block.range.len());
         let tasks = some.clone().zip(parts(parameters, lengths()));

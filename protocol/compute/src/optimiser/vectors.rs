@@ -77,13 +77,10 @@ impl<S: ShardStream> Vectors for Streamed<'_, S> {
             let end = first + most.max(1);
             self.0.read(blocks[end - 1].range.end - start, &mut values)?;
             run(first..end, values.each_mut().map(|values| &mut **values));
-            for vector in changed {
-                let place = match vector {
-                    StateVector::First => 1,
-                    StateVector::Second => 2,
-                    StateVector::Parameters | StateVector::Exponents => 0,
-                };
-                self.0.write(*vector, &values[place])?;
+            let written =
+                StateVector::REALS.iter().zip(&values).filter(|(vector, _)| changed.contains(vector));
+            for (vector, values) in written {
+                self.0.write(*vector, values)?;
             }
             first = end;
         }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Mutex;
 
-use muster_compute::{Exact, ShardStream};
+use muster_compute::{Exact, LeafPieces, ShardStream};
 use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Method};

@@ -54,14 +54,6 @@ impl Recomputing<'_> {
         });
         Some(())
     }
-
-    /// Recomputes the leaf at this position in pieces ([`Arithmetic::leaf_in_pieces`]), in a run that exchanges gradients;
-    /// returns its loss. `None` when windows are unavailable.
-    pub fn in_pieces(&mut self, position: u32, take: &(dyn Fn(usize, &[i32]) + Sync)) -> Option<i64> {
-        let Self { manifest, commit, state, .. } = *self;
-        let task = leaf_task(manifest, commit, position, state, self.witness)?;
-        Some(self.arithmetic.leaf_in_pieces(manifest, &task.job(), take))
-    }
 }
 
 /// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
@@ -79,8 +71,8 @@ pub fn recompute(
     found
 }
 
-/// One leaf of a contribution, to be recomputed among others. `None` when its windows are unavailable.
-fn leaf_task<'a>(
+/// One leaf of a contribution, to be recomputed. `None` when its windows are unavailable.
+pub fn leaf_task<'a>(
     manifest: &Manifest,
     commit: &Commit,
     position: u32,

@@ -96,7 +96,7 @@ impl Ledger {
         self.roster.apply_next_round();
         // LEDGER-20: last, because a member may be forgiven only once the round says whether it counted. Forgiving comes
         // first: a good round is one in which the member counted, whatever it failed in besides.
-        self.roster.apply_good_round(&self.rounds.counted());
+        self.roster.apply_good_round(&self.rounds.counted(outcome));
         self.roster.apply_failures(&failed, outcome.round, self.chain.height());
         Ok(())
     }

@@ -310,7 +310,11 @@ fn round_15_the_steward_keeps_what_an_aggregator_sends_itself() {
 
 /// A run whose nodes have addresses or none, in its first round.
 fn undialled(has_address: [bool; 4]) -> Chain {
-    let mut chain = Chain::open(manifest(4));
+    undialled_with(manifest(4), has_address)
+}
+
+fn undialled_with(manifest: Manifest, has_address: [bool; 4]) -> Chain {
+    let mut chain = Chain::open(manifest);
     chain.admit_verifier(0);
     for (number, address) in (0..).zip(has_address) {
         let node = node(number);

@@ -72,6 +72,9 @@ wire! {
 }
 
 impl StateVector {
+    /// Those of reals, in the order in which a state has them.
+    pub const REALS: [Self; 3] = [Self::Parameters, Self::First, Self::Second];
+
     /// Bytes of a value.
     pub fn value_bytes(self) -> usize {
         match self {

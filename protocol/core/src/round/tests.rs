@@ -79,6 +79,31 @@ fn round_1_a_round_without_a_commitment_ends_where_others_could_go_on() {
     assert_eq!(seated, [node(4).id()], "the others have failed");
 }
 
+/// It has a seat, and computes nothing in it.
+#[test]
+fn round_1_a_supporter_that_trains_from_now_on_could_go_on() {
+    let mut chain = Chain::begin();
+    let timer = u64::from(chain.ledger.manifest().timers.commit);
+    let say = |chain: &mut Chain, engagement| {
+        let (height, addresses) = (chain.ledger.height(), chain.ledger.members()[1].addresses.clone());
+        let who = node(0);
+        chain.seal(Body::Return(who.sign(chain.ledger.run(), &Return { height, addresses, engagement })));
+    };
+    assert_eq!(chain.ledger.members()[1].id, node(0).id());
+    say(&mut chain, Engagement::Supports);
+    chain.finish_round();
+    let mut waiting = conductor(&chain);
+    waiting.start();
+    waiting.tick(timer);
+    assert_eq!(proposed(&mut waiting), None, "the others alone have leaves");
+    say(&mut chain, Engagement::Trains);
+    let mut waiting = conductor(&chain);
+    waiting.start();
+    waiting.tick(timer);
+    let Some(Body::Freeze(freeze)) = proposed(&mut waiting) else { panic!("a Freeze") };
+    assert!(freeze.commits.is_empty());
+}
+
 /// ROUND-28: where all have fetched the newest state, nobody has the older one that a round is computed on. It ends all the same,
 /// and the next one begins on the state that they have.
 #[test]

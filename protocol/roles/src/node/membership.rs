@@ -1,8 +1,8 @@
 //! How a membership goes on and ends: the Return, the Leave, and the dismissal of a convict.
 
 use muster_core::bug::OrBug;
-use muster_core::ids::Round;
-use muster_core::ledger::{Holding, Member, RoundView, Stage, Standing};
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::{Holding, Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::enrol::{Engagement, Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
@@ -171,24 +171,11 @@ impl Node {
         self.followed = true;
     }
 
-    /// Whether it rests, and may go without letting anybody wait: it has no part in the round under way, and answers for no
-    /// earlier one any more (AUDIT-1).
+    /// Whether it rests, and may go without letting anybody wait.
     pub(super) fn is_at_rest(&self) -> bool {
-        let ledger = &self.ledger;
-        let rests = |member: &Member| match member.standing {
-            Standing::Active => member.engagement == Engagement::Rests,
-            Standing::Away => true,
-            Standing::Silent(_) | Standing::Left | Standing::Banned => false,
-        };
-        let answers = |view: &RoundView| {
-            let slot = view.slot_of(&self.me());
-            ledger.is_answerable(view.round()) && slot.is_some_and(|slot| view.commitment(slot).is_some())
-        };
         self.engagement == Engagement::Rests
-            && ledger.stage() != Stage::Closed
-            && ledger.member(&self.me()).is_some_and(rests)
-            && self.is_idle()
-            && !ledger.rounds().any(answers)
+            && self.ledger.stage() != Stage::Closed
+            && is_at_rest(&self.ledger, &self.me())
     }
 
     /// Ends between two rounds, or after the one that is under way.
@@ -203,10 +190,7 @@ impl Node {
 
     /// Whether no round is under way that this member has a part in.
     pub(super) fn is_idle(&self) -> bool {
-        let ledger = &self.ledger;
-        let under_way = matches!(ledger.stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
-        let slot = |view: &RoundView| view.slot_of(&self.me());
-        !under_way || ledger.current().and_then(slot).is_none()
+        is_idle(&self.ledger, &self.me())
     }
 
     /// The ban of a convict once the round in which it still has a seat is over, and its contributions could be fetched:
@@ -220,4 +204,25 @@ impl Node {
         let since = *dismissal.served.get_or_insert(self.now);
         (self.now >= since + LINGER).then(|| dismissal.ban.clone())
     }
+}
+
+/// Whether a member rests by the ledger, or is away, and lets nobody wait: it has no part in the round under way, and answers for no
+/// earlier one any more (AUDIT-1).
+pub fn is_at_rest(ledger: &Ledger, me: &MemberId) -> bool {
+    let rests = |member: &Member| match member.standing {
+        Standing::Active => member.engagement == Engagement::Rests,
+        Standing::Away => true,
+        Standing::Silent(_) | Standing::Left | Standing::Banned => false,
+    };
+    let answers = |view: &RoundView| {
+        let slot = view.slot_of(me);
+        ledger.is_answerable(view.round()) && slot.is_some_and(|slot| view.commitment(slot).is_some())
+    };
+    ledger.member(me).is_some_and(rests) && is_idle(ledger, me) && !ledger.rounds().any(answers)
+}
+
+/// Whether no round is under way that a member has a part in.
+fn is_idle(ledger: &Ledger, me: &MemberId) -> bool {
+    let under_way = matches!(ledger.stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
+    !under_way || ledger.current().and_then(|view| view.slot_of(me)).is_none()
 }

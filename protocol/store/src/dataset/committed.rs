@@ -23,7 +23,7 @@ pub const PARAMETERS: &str = "parameters.bin";
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: u64 = PAGE_CHUNKS * DATA_CHUNK_BYTES as u64;
 /// Pages of a file that stay in memory after they were read.
-const RECENT: usize = 64;
+pub(super) const RECENT: usize = 64;
 /// Bytes of a committed file in memory, beside what is being read.
 pub const RECENT_BYTES: u64 = RECENT as u64 * PAGE_BYTES;
 

@@ -1,5 +1,7 @@
 //! The files of a corpus: their names and bounds, and the outline and map beside one of which only a part is there.
 
+use std::path::Path;
+
 use muster_core::ids::Digest;
 use muster_core::limits::{DATA_BYTES, PARAMETER_BYTES, ROWS, TOKENISER_BYTES};
 use muster_core::manifest::{Data, DataFile, Start, Tokeniser};
@@ -15,7 +17,7 @@ pub(super) const ABOUT: &str = "corpus.txt";
 /// The tokeniser in a corpus of token numbers.
 pub const TOKENISER: &str = "tokenizer.json";
 /// Bytes of a page's node in an outline.
-const NODE: u64 = 32;
+const NODE: usize = 32;
 
 /// A file's name in a corpus.
 pub(super) fn name(file: DataFile) -> &'static str {
@@ -53,6 +55,11 @@ pub(super) fn outline_name(file: DataFile) -> String {
     format!("{}.outline", name(file))
 }
 
+/// Whether a corpus was fetched, so that outlines are there and pages may be lacking; and not packed.
+pub fn is_fetched(directory: &Path) -> bool {
+    directory.join(outline_name(DataFile::Training)).exists()
+}
+
 /// Which pages of a file are there.
 pub(super) fn map(file: DataFile) -> String {
     format!("{}.held", name(file))
@@ -60,11 +67,11 @@ pub(super) fn map(file: DataFile) -> String {
 
 /// Bytes of the outline of a file of so many bytes.
 pub(super) fn outline_bytes(length: u64) -> u64 {
-    Outline::pages_of(chunks(length)) * NODE
+    Outline::pages_of(chunks(length)) * NODE as u64
 }
 
 /// The outline of a file of so many bytes, as it travels and as it lies on the disk.
 pub(super) fn outline(bytes: &[u8], length: u64) -> Option<Outline> {
-    let nodes = bytes.chunks_exact(NODE as usize).filter_map(|node| Some(Digest(node.try_into().ok()?)));
-    Outline::new(chunks(length), nodes.collect())
+    let (nodes, _) = bytes.as_chunks::<NODE>();
+    Outline::new(chunks(length), nodes.iter().map(|node| Digest(*node)).collect())
 }

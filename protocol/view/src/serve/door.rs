@@ -1,10 +1,10 @@
 //! Where browsers come in: a listener that is shared fairly, and what every answer says of itself.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -24,6 +24,9 @@ use tokio::time::{sleep, timeout};
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
+/// How long a port is waited for that is in use, and how often it is tried.
+const FREED: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(100);
 /// Connections from one source, unless it is this machine.
 const PER_SOURCE: usize = 24;
 /// The kind of what is said in words.
@@ -93,7 +96,16 @@ impl Door {
                 "{option} {address}: cannot be listened on ({error}); name a free port of this machine, or port 0"
             )
         };
-        let listener = TcpListener::bind(address).await.map_err(taken)?;
+        let began = Instant::now();
+        let listener = loop {
+            match TcpListener::bind(address).await {
+                // Pages that this program has just closed: the system frees their port soon.
+                Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < FREED => {
+                    sleep(AGAIN).await;
+                }
+                listener => break listener.map_err(taken)?,
+            }
+        };
         let bound = listener.local_addr().map_err(taken)?;
         Ok(Self { listener, url: format!("http://{bound}/"), local: bound.ip().is_loopback() })
     }

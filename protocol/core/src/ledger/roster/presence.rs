@@ -10,7 +10,7 @@ use crate::ids::{Digest, Height, MemberId, Round};
 use crate::ledger::chain::{ChainTip, Stage};
 use crate::ledger::member::Standing;
 use crate::messages::audit::AuditRequest;
-use crate::messages::enrol::{Leave, Return};
+use crate::messages::enrol::{Engagement, Leave, Return};
 use crate::messages::record::Ban;
 use crate::sign::{Signed, Verified};
 
@@ -147,8 +147,11 @@ impl Roster {
             // Every Return stays on everybody's disk: one a round must do.
             let moved = member.addresses != back.addresses || member.engagement != back.engagement;
             let settled = chain.opened().is_some_and(|opened| member.since < opened);
+            // Once as well, and the run may have nobody else to go on with.
+            let trains_again =
+                member.engagement != Engagement::Trains && back.engagement == Engagement::Trains;
             require(
-                moved && settled,
+                moved && (settled || trains_again && chain.stage() == Stage::Gathering),
                 "who is active says where it has moved to or what it will do, once a round",
             )?;
         }

@@ -101,7 +101,8 @@ impl Roster {
         // Senders must be able to dial it.
         let dialled = slots(&|member| !member.addresses.is_empty());
         let coefficients = self.terms.layout().coefficients() as u64;
-        let bytes = (seats.len() as u64).saturating_mul(coefficients).saturating_mul(4);
+        let training = seats.iter().filter(|seat| seat.quota > 0).count() as u64;
+        let bytes = training.saturating_mul(coefficients).saturating_mul(4);
         // ROUND-39: or they meet at the steward, up to a bound.
         match dialled.is_empty() && bytes <= limits::STOOD_IN_BYTES {
             true => Aggregators { slots: slots(&|_| true), stood_in: true },

@@ -197,13 +197,17 @@ impl Rounds {
         first.chain(second.map(|second| (second.part, second.author()))).collect()
     }
 
-    /// Who has counted in the last round, which is over, and the verifiers that are still there: these have done their duty
-    /// so far.
-    pub(in crate::ledger) fn counted(&self) -> Vec<(MemberId, u32)> {
+    /// Who has counted in the last round, which is over, with so many leaves; supporters whose results its outcome holds; and the
+    /// verifiers that are still there, which have done their duty so far.
+    pub(in crate::ledger) fn counted(&self, outcome: &Outcome) -> Vec<(MemberId, u32)> {
         let Some(view) = self.current().or_bug("a round that is over") else { return Vec::new() };
         let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
         let counted = counted.map(|(_, commitment)| (commitment.author, commitment.commit.leaves));
-        counted.chain(view.inspectors().iter().map(|inspector| (*inspector, 0))).collect()
+        let signers: BTreeSet<MemberId> =
+            self.signers(outcome).into_iter().map(|(_, signer)| signer).collect();
+        let supporters = view.seats().iter().filter(|seat| seat.quota == 0 && signers.contains(&seat.member));
+        let others = supporters.map(|seat| seat.member).chain(view.inspectors().iter().copied());
+        counted.chain(others.map(|member| (member, 0))).collect()
     }
 
     // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.

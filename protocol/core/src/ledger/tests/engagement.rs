@@ -1,6 +1,8 @@
 //! LEDGER-24: what a node wants to do.
 
 use super::*;
+use crate::limits;
+use crate::manifest::Training;
 use crate::messages::enrol::Engagement;
 use crate::messages::record::Seat;
 
@@ -76,6 +78,58 @@ fn ledger_24_supporters_alone_have_no_round() {
     }
     chain.reduce_all();
     assert!(chain.ledger.seats_after(&chain.outcome()).is_empty());
+}
+
+/// No record opens a round before one of them trains again.
+#[test]
+fn ledger_24_where_all_rest_whoever_trains_again_begins_the_next_round() {
+    let mut chain = Chain::begin();
+    (0..4).for_each(|number| drop(chain.seal(engaged(&chain, number, Engagement::Rests))));
+    assert!(!takes(&chain, engaged(&chain, 0, Engagement::Trains)), "once a round");
+    chain.finish_round();
+    assert_eq!(chain.ledger.stage(), Stage::Gathering);
+    assert!(!takes(&chain, engaged(&chain, 0, Engagement::Supports)), "nobody could begin for that");
+    chain.seal(engaged(&chain, 0, Engagement::Trains));
+    assert!(!takes(&chain, engaged(&chain, 0, Engagement::Rests)), "once while the run gathers");
+    chain.seal(Body::Begin(List::new(chain.ledger.derived_seats()).unwrap()));
+    assert_eq!(chain.ledger.current().unwrap().seats().len(), 1);
+}
+
+#[test]
+fn ledger_24_a_supporter_whose_results_are_sealed_is_forgiven_as_others_are() {
+    let mut chain = Chain::begin_with(Manifest {
+        training: Training { rounds: 2 * limits::FORGIVING, ..manifest(4).training },
+        ..manifest(4)
+    });
+    chain.freeze([0, 2, 3]);
+    let counted = chain.parts().map(|_| slots([0, 2, 3])).collect();
+    chain.seal(chain.inputs(0, counted));
+    chain.seal(Body::Outcome(chain.outcome()));
+    chain.seal(engaged(&chain, 1, Engagement::Supports));
+    let failures = |chain: &Chain| chain.ledger.member(&node(1).id()).unwrap().failures;
+    // It has no seat in the round under way.
+    for _ in 0..=limits::FORGIVING {
+        assert_eq!(failures(&chain), 1);
+        chain.finish_round();
+    }
+    assert_eq!(failures(&chain), 0);
+}
+
+/// Keys without an address that compute nothing must not keep the steward from standing in.
+#[test]
+fn round_39_supporters_bring_no_contributions() {
+    let mut wide = manifest(4);
+    wide.model.vocabulary = 70_000;
+    wide.model.width = 4096;
+    let bytes = 4 * Layout::of_run(&wide).coefficients() as u64;
+    assert!((3 * bytes..4 * bytes).contains(&limits::STOOD_IN_BYTES), "{bytes}");
+    let mut chain = undialled_with(wide, [false; 4]);
+    assert!(!chain.ledger.current().unwrap().is_stood_in(), "four are too many");
+    chain.seal(engaged(&chain, 3, Engagement::Supports));
+    chain.freeze(0..4);
+    chain.seal(chain.inputs(0, Vec::new()));
+    chain.seal(Body::Outcome(chain.outcome()));
+    assert!(chain.ledger.current().unwrap().is_stood_in());
 }
 
 /// As an aggregator it is held to its parts: otherwise a key could let rounds wait for free.

@@ -2,7 +2,7 @@
 
 use super::Conductor;
 use crate::ids::MemberId;
-use crate::ledger::{Member, Stage, Standing};
+use crate::ledger::{Member, RoundView, Stage, Standing};
 use crate::messages::enrol::Role;
 use crate::standing::voucher_share;
 
@@ -60,16 +60,22 @@ impl Conductor {
     fn lacks_weight(&self) -> bool {
         let ledger = &self.ledger;
         // Also one that is away: where it sits out rounds, these have to go by.
-        let weighs = |member: &Member| member.trains() && ledger.weighs(member);
+        let weighs = |member: &Member| self.trains(member) && ledger.weighs(member);
         // Without a probation everybody has weight.
         let earned = ledger.manifest().admission.probation > 0;
         earned && self.connected(Role::Node, weighs).next().is_none() && !self.may_earn()
     }
 
+    /// Whether a node computes in the round or in those to come: whoever says that it rests owes the round all the same (LEDGER-24).
+    fn trains(&self, member: &Member) -> bool {
+        let owes = |view: &RoundView| view.slot_of(&member.id).is_some_and(|slot| view.trains(slot));
+        member.trains() || member.is_node_still() && self.ledger.current().is_some_and(owes)
+    }
+
     /// Whether some connected newcomer comes closer to the end of its probation if a connected verifier passes it (STAND-2).
     fn may_earn(&self) -> bool {
         let most = voucher_share(&self.ledger.manifest().admission);
-        let newcomers = || self.connected(Role::Node, Member::trains);
+        let newcomers = || self.connected(Role::Node, |member| self.trains(member));
         let earns = |newcomer: &Member, verifier: &Member| {
             newcomer.credits.get(&verifier.id).copied().unwrap_or(0) < most
         };

@@ -70,12 +70,13 @@ impl Conductor {
         !((waiting || none) && !self.overdue() || none && !self.others_are_there(view))
     }
 
-    /// Whether a live node has no seat in a round, or may lack the state that its leaves are computed on (ROUND-28): whoever has
+    /// Whether a live node that trains has no leaves in a round, or may lack the state that its leaves are computed on (ROUND-28): whoever has
     /// fetched the newest one has no earlier state, and waits for a newer one. Where it is away, too, so that nobody has a seat in the next one, the run
     /// gathers, and it may return.
     fn others_are_there(&self, view: &RoundView) -> bool {
         let remains = |id: &MemberId| self.ledger.member(id).is_some_and(Member::trains);
-        self.live.iter().any(|id| remains(id) && (view.is_behind() || view.slot_of(id).is_none()))
+        let has_leaves = |id: &MemberId| view.slot_of(id).is_some_and(|slot| view.trains(slot));
+        self.live.iter().any(|id| remains(id) && (view.is_behind() || !has_leaves(id)))
     }
 
     /// Whether a live member has yet to do something. One that has lost its seat since is not waited for.

@@ -1,12 +1,22 @@
 //! What a member does while it pauses: nothing, and it says why.
 
+use std::sync::Arc;
+
+use muster_core::codec::decode;
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::limits::PULL_RECORDS;
+use muster_core::manifest::Manifest;
+use muster_organise::MANIFEST;
+use muster_roles::node::is_at_rest;
 use muster_show::progress::{ProgressDisplay, interrupted};
+use muster_store::error::Kind;
 use muster_store::home::Home;
+use muster_store::journal::Journal;
 use muster_view::status::Status;
 use muster_view::status::window::Window;
 
-use crate::pause::Watch;
-use crate::{JoinError, JoinOptions};
+use super::pause::{Restraint, Watch};
+use super::{JoinError, JoinOptions};
 
 /// Waits while the machine is not to work, and gives whether it was so; none where somebody asked this process to stop. `last` is
 /// what the membership before said of itself.
@@ -15,7 +25,6 @@ pub(super) async fn pause(
     watch: &mut Watch,
     last: Option<Status>,
 ) -> Result<Option<bool>, JoinError> {
-    watch.begin();
     watch.look(0);
     if watch.paused().is_none() {
         return Ok(Some(false));
@@ -43,6 +52,36 @@ pub(super) async fn pause(
     }
     progress.line("the pause is over: taking part again");
     Ok(Some(true))
+}
+
+/// Whether the run may be waiting for this member, as far as its directory tells. Nothing of it is looked at where there is no reason
+/// to pause.
+///
+/// # Errors
+/// [`JoinError`] where the directory cannot be read.
+pub(super) fn owes(options: &JoinOptions) -> Result<bool, JoinError> {
+    if options.restraint == Restraint::default() {
+        return Ok(false);
+    }
+    let home = Home::open(&options.data_dir)?;
+    let manifest = match home.read_file(MANIFEST) {
+        Err(error) if error.kind() == Kind::Missing => return Ok(false),
+        manifest => manifest?,
+    };
+    // Whoever enters the run finds out what is damaged.
+    let Ok(manifest) = decode::<Manifest>(&manifest) else { return Ok(true) };
+    let (journal, mut ledger) = (Journal::open(&home)?, Ledger::new(Arc::new(manifest)));
+    loop {
+        let records = journal.records(ledger.height(), PULL_RECORDS)?;
+        if records.is_empty() {
+            break;
+        }
+        if records.iter().any(|record| ledger.apply(record).is_err()) {
+            return Ok(true);
+        }
+    }
+    let me = home.identity()?.id();
+    Ok(ledger.member(&me).is_some() && (ledger.stage() == Stage::Closed || !is_at_rest(&ledger, &me)))
 }
 
 /// What there is to say before the first membership.
