@@ -5,7 +5,7 @@
 #![no_main]
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
@@ -14,13 +14,13 @@ use muster_core::audit::docket::Docket;
 use muster_core::audit::{Judgement, Witness, judge, leaf_coin, recompute};
 use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
-use muster_core::contribution::Commitment;
+use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::ids::{Block, Digest, MemberId, Round, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::{
-    AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, TableRow, Rows,
-    TableOpening, TableSeal, Verdict, results_seal, table_seal,
+    AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Rows, TableOpening,
+    TableRow, TableSeal, Verdict, results_seal, table_seal,
 };
 use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::{Equivocation, Evidence, Total, Transcript};
@@ -64,9 +64,10 @@ impl Witness for Everything<'_> {
         Some(indices.iter().map(|index| window(*index)).collect())
     }
 
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>> {
         let slot = self.0.ledger.round(round)?.slot_of(member)?;
-        self.0.contributions.get(slot.index()).cloned()
+        let q = self.0.contributions.get(slot.index())?;
+        PackedContribution::whole_of(self.0.ledger.layout(), q).map(Arc::new)
     }
 
     fn round(&mut self, round: Round) -> Option<RoundView> {
@@ -74,8 +75,7 @@ impl Witness for Everything<'_> {
     }
 
     fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
-        let (q, layout) = (self.contribution(round, member)?, self.0.ledger.layout());
-        Commitment::new(layout, &q).block(layout, &q, block)
+        self.contribution(round, member)?.block(self.0.ledger.layout(), block)
     }
 }
 
@@ -131,9 +131,10 @@ fn scene() -> Scene {
     };
     scene.freeze = freeze.clone();
     let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
-    let rows = leaves[HONEST]
-        .iter()
-        .map(|(q, loss)| TableRow { sketch: Sketch::Fingerprint(fingerprint(points(&freeze), q)), loss: *loss });
+    let rows = leaves[HONEST].iter().map(|(q, loss)| TableRow {
+        sketch: Sketch::Fingerprint(fingerprint(points(&freeze), q)),
+        loss: *loss,
+    });
     scene.rows = bounded(rows.collect());
     scene
 }
@@ -235,8 +236,10 @@ fn pick<T: Clone>(items: &[T], place: u8) -> Option<T> {
 }
 
 fn rows(said: &[(u64, i64)]) -> Rows {
-    let row =
-        |(sketch, loss): &(u64, i64)| TableRow { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss };
+    let row = |(sketch, loss): &(u64, i64)| TableRow {
+        sketch: Sketch::Fingerprint([*sketch, *sketch]),
+        loss: *loss,
+    };
     bounded(said.iter().take(8).map(row).collect())
 }
 

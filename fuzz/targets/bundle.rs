@@ -63,14 +63,15 @@ static HONEST: LazyLock<Written> = LazyLock::new(|| {
     let windows = [0, 7, 600].into();
     Written {
         evidence: Evidence::Total(Total { freeze: freeze.clone(), culprit: person(0).id() }),
-        text: text.pieces(&windows, &windows, manifest.model.sequence, u64::MAX),
+        text: text.pieces(&windows, &windows, manifest.model.sequence, u64::MAX).expect("a text in memory"),
         state: Some(WrittenState {
             roots: state.roots(),
             shards: state.held().collect(),
             exponents: state.exponents.clone(),
-            vectors: [&state.parameters, &state.first, &state.second].map(|values| real_bytes(values)),
+            vectors: [&state.parameters, &state.first, &state.second]
+                .map(|values| real_bytes(values).into_owned()),
         }),
-        contributions: vec![((Round(0), person(0).id()), vec![1; 40])],
+        contributions: vec![((Round(0), person(0).id()), vec![0; 4 * layout.coefficients()])],
         blocks: Vec::new(),
         records: vec![freeze],
         manifest,

@@ -10,6 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use muster_compute::Exact;
 use muster_core::audit::{Judgement, Witness, claim, judge};
 use muster_core::codec::{List, decode, encode};
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Digest, MemberId, Round, Row, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
@@ -87,7 +88,7 @@ impl Witness for StateAlone {
         None
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         None
     }
 

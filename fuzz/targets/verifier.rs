@@ -11,11 +11,13 @@ use muster_core::audit::docket::Docket;
 use muster_core::audit::{Judgement, claim};
 use muster_core::codec::List;
 use muster_core::coins::CoinTree;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
+use muster_core::layout::Layout;
 use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::lock::lock;
 use muster_core::messages::audit::{
-    FindingKind, LeafResult, Results, TableRow, Rows, TableOpening, TableSeal, table_seal,
+    FindingKind, LeafResult, Results, Rows, TableOpening, TableRow, TableSeal, table_seal,
 };
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
@@ -298,7 +300,7 @@ impl World {
 
     fn done(&mut self, work: &Work, end: End) -> Done {
         let author = work.subject.author;
-        let q = vec![0; 4];
+        let q = self.zeros();
         match (&work.kind, end) {
             (_, End::Missing) => Done::Missing("it is gone".into()),
             (WorkKind::Leaves(drawn), _) => {
@@ -323,6 +325,11 @@ impl World {
         }
     }
 
+    fn zeros(&self) -> Arc<PackedContribution> {
+        let layout = Layout::of_run(self.ledger.manifest());
+        Arc::new(PackedContribution::new(&layout, &vec![0; layout.coefficients()]))
+    }
+
     fn opinion(&mut self, culprit: MemberId, guilty: bool) -> Done {
         Done::Opinion(self.judgement(culprit, guilty))
     }
@@ -340,7 +347,7 @@ impl World {
     fn fetched(&mut self, place: usize, there: bool) {
         if !self.fetching.is_empty() {
             let key = self.fetching.remove(place % self.fetching.len());
-            let found = there.then(|| Arc::new(vec![0; 4])).ok_or_else(|| vec![Part(0)]);
+            let found = there.then(|| self.zeros()).ok_or_else(|| vec![Part(0)]);
             self.hand(VerifierInput::Fetched(key, found));
         }
     }

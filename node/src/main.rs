@@ -8,6 +8,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
     muster_replica::process::outlive_bugs();
+    muster_compute::give_back_soon();
     muster_compute::try_drivers_apart();
     #[cfg(feature = "tch")]
     muster_compute::launch::provide();

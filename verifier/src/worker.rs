@@ -7,7 +7,6 @@ use muster_core::audit::{
     FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, leaf_task,
     recompute_sum,
 };
-use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::lock::lock;
@@ -64,8 +63,7 @@ impl AuditWorker {
                         let commit = &work.subject.commit;
                         // DUTY-8: the second path judges by these; the member might show them no second time.
                         let q = witness.contribution(commit.round, &work.subject.author);
-                        let packed = |q: Vec<i32>| Arc::new(PackedContribution::new(&self.layout, &q));
-                        Done::Suspicion(culprit, q.map(packed))
+                        Done::Suspicion(culprit, q)
                     }
                     other => Done::Opinion(other),
                 }
@@ -106,9 +104,7 @@ impl AuditWorker {
     fn contribution(&mut self, subject: &Subject, witness: &mut dyn Witness) -> Done {
         match witness.contribution(subject.commit.round, &subject.author) {
             // AUDIT-7: integers with the frozen root, from wherever they came.
-            Some(q) if Commitment::new(&self.layout, &q).root() == subject.commit.root => {
-                Done::Contribution(q)
-            }
+            Some(q) if q.is_whole(&self.layout) && q.root() == subject.commit.root => Done::Contribution(q),
             // TOL-12: other machines' leaves do not add up to the root, so that nothing stands for the integers.
             _ if !self.manifest.profile.leaves_stand_for_integers() => Done::Withheld,
             _ => self.everything(subject, witness),
@@ -125,7 +121,7 @@ impl AuditWorker {
         let Some(deviation) = sum.deviation(&self.manifest, commit, committed) else {
             return Done::Missing("the committed integers are unavailable".into());
         };
-        Done::Summed(sum.q, deviation <= WRONG)
+        Done::Summed(sum.packed(&self.manifest), deviation <= WRONG)
     }
 }
 

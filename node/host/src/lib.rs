@@ -218,7 +218,7 @@ fn assemble(
         recovered;
     let layout = ledger.layout().clone();
     let (failed, failures) = mpsc::channel(1);
-    let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
+    let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed).lean());
     let presence = Arc::new(Connections::new(&ledger));
     let (stop, stopped) = watch::channel(false);
     let replica = Arc::new(Mutex::new(replica));

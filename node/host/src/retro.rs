@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_core::audit::{Judgement, recompute_sum};
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, MemberId, Part, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
@@ -238,6 +239,7 @@ impl Court {
             return Some(Found::Unknown("the state is not kept any more".into()));
         };
         let committed = self.home.load_exhibit(commit.round, &job.convict).ok();
+        let committed = committed.and_then(|q| PackedContribution::whole_of(&self.layout, &q)).map(Arc::new);
         Some(match self.recomputed(commit, state, committed).await {
             None => Found::Unknown("the text or the state is unavailable".into()),
             Some((_, true)) => Found::Right,
@@ -251,7 +253,7 @@ impl Court {
         self: Arc<Self>,
         commit: &Commit,
         state: &KeptState,
-        committed: Option<Vec<i32>>,
+        committed: Option<Arc<PackedContribution>>,
     ) -> Option<(Vec<i32>, bool)> {
         let (court, commit, state) = (self.clone(), commit.clone(), state.clone());
         let task = tokio::task::spawn_blocking(move || {

@@ -51,7 +51,9 @@ type Held = BTreeMap<(Round, MemberId, Part), Blocks>;
 pub struct Intake {
     layout: Arc<Layout>,
     shelf: Arc<Shelf>,
-    held: Mutex<Held>,
+    held: Arc<Mutex<Held>>,
+    /// Whether whole parts leave the memory as soon as they are on the disk.
+    lean: bool,
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
     open: Mutex<Open>,
     readers: Arc<Places>,
@@ -82,7 +84,13 @@ impl Intake {
         let (held, relayed, open) = Default::default();
         let (readers, quota) = (Places::new(READERS, RESERVED), Quota::unlimited());
         let provers = Places::new(PROVERS, PROVED_FOR_ROUND);
-        Self { layout, shelf, held, relayed, open, readers, provers, quota }
+        Self { layout, shelf, held, lean: false, relayed, open, readers, provers, quota }
+    }
+
+    /// The same for a keeper that seldom reads what it holds, as a steward does: it reads it from the disk.
+    #[must_use]
+    pub fn lean(self) -> Self {
+        Self { lean: true, ..self }
     }
 
     /// The same as [`Self::take`], in a task, once it is the sender's turn. ROUND-35: a member may bring the same blocks without
@@ -139,13 +147,17 @@ impl Intake {
         plan: &[Block],
         opened: Blocks,
     ) -> Result<bool, Reject> {
+        let name = (round, sender, part);
+        if self.lean && self.shelf.is_written(round, sender, part) {
+            return Ok(true);
+        }
         let mut held = self.lock();
         let newest = held.last_key_value().map_or(round, |((newest, ..), _)| round.max(*newest));
         // ROUND-4: what nobody waits for any more is not taken into memory, round after round.
         if round < horizon(newest) {
             return Err(Reject::Stale("blocks of this round come too late"));
         }
-        let blocks = held.entry((round, sender, part)).or_default();
+        let blocks = held.entry(name).or_default();
         let new = opened.iter().filter(|(block, _)| !blocks.contains_key(block));
         self.room(new.map(|(_, data)| bytes(data)).sum())?;
         blocks.extend(opened);
@@ -156,7 +168,13 @@ impl Intake {
         // Whatever a sender brings, it is gone from memory some rounds later.
         held.retain(|(of, ..), _| *of >= horizon(newest));
         drop(held);
-        self.shelf.keep(round, sender, part, data);
+        let held = self.held.clone();
+        let lean = self.lean;
+        self.shelf.keep(name, data, move || {
+            if lean {
+                lock(&held).remove(&name);
+            }
+        });
         Ok(true)
     }
 

@@ -19,6 +19,7 @@
 //! `torch::library`, which calls a few C functions of our own around libtorch.
 
 mod albert;
+mod allocator;
 mod attention;
 mod backend;
 mod decoder;
@@ -54,6 +55,7 @@ mod turns;
 mod vectors;
 mod workers;
 
+pub use allocator::give_back_soon;
 pub use backend::{
     Backend, Closeness, Device, DeviceChoice, LeafPieces, Libtorch, Numbers, OpenResult, Precision,
     TorchSetting,

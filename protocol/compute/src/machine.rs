@@ -238,6 +238,12 @@ impl Machine {
         Exact::new(self.threads, self.path)
     }
 
+    /// Whether the integers of a leaf come as a whole, from what the owner has named: the processor gives them in pieces
+    /// ([`Backend::in_pieces`](crate::Backend::in_pieces)).
+    pub fn gives_leaves_whole(&self, manifest: &Manifest) -> bool {
+        !matches!(self.choose(manifest.profile), Ok(Choice::Exact | Choice::Either))
+    }
+
     /// Bytes of main memory that computing a run's leaves takes here, as [`buffers`] counts them; where the machine cannot
     /// compute them, those of [`Exact`]. So it is where a device computes: the processor must be able to go on without it.
     pub fn buffers(&self, manifest: &Manifest) -> u64 {

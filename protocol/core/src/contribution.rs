@@ -12,6 +12,7 @@ use crate::limits::CHUNK_BYTES;
 use crate::merkle::{self, Tree};
 use crate::messages::wire::BlockData;
 use crate::packing::{pack, unpack};
+use crate::sketch::{Probe, Sketch};
 use crate::state::real_bytes;
 
 /// The Merkle tree over the chunks of a contribution (COMMIT-1).
@@ -76,6 +77,11 @@ impl PackedContribution {
         Self::of((0..layout.chunks().len()).map(|index| PackedChunk::new(layout, q, index)))
     }
 
+    /// The same of integers that may be of another length: of what a stranger wrote down.
+    pub fn whole_of(layout: &Layout, q: &[i32]) -> Option<Self> {
+        (q.len() == layout.coefficients()).then(|| Self::new(layout, q))
+    }
+
     /// Of all chunks in order: for callers that pack them in parallel.
     pub fn of(chunks: impl IntoIterator<Item = PackedChunk>) -> Self {
         let (chunks, hashes): (_, Vec<Digest>) =
@@ -112,16 +118,33 @@ impl PackedContribution {
 
     /// The integers of these chunks; `None` when there is no such chunk.
     pub fn unpacked(&self, layout: &Layout, chunks: Range<usize>) -> Option<Vec<i32>> {
-        let mut values = Vec::new();
-        for (bytes, range) in self.chunks.get(chunks.clone())?.iter().zip(layout.chunks().get(chunks)?) {
+        let ranges = layout.chunks().get(chunks.clone())?;
+        let mut values = Vec::with_capacity(ranges.iter().map(Range::len).sum());
+        for (bytes, range) in self.chunks.get(chunks)?.iter().zip(ranges) {
             unpack(bytes, range.len(), &mut values).or_bug("a chunk that was packed here")?;
         }
         Some(values)
     }
 
+    /// Its sketch, of a chunk at a time: all of its integers would take as much as the model.
+    pub fn sketch(&self, layout: &Layout, probe: &Probe) -> Sketch {
+        let mut sum = probe.row(&[], 0);
+        for (index, range) in layout.chunks().iter().enumerate() {
+            let q = self.unpacked(layout, index..index + 1).or_bug("a chunk of each number");
+            let piece = probe.row_of_piece(range.start, &q.unwrap_or_default());
+            sum.sketch = probe.sum(&[sum.clone(), piece]).0;
+        }
+        sum.sketch
+    }
+
     /// All of its integers.
     pub fn whole(&self, layout: &Layout) -> Option<Vec<i32>> {
         self.unpacked(layout, 0..layout.chunks().len())
+    }
+
+    /// Whether it has as many chunks as a contribution.
+    pub fn is_whole(&self, layout: &Layout) -> bool {
+        self.chunks.len() == layout.chunks().len()
     }
 
     /// Whether these are its integers.

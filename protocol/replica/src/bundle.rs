@@ -6,9 +6,11 @@
 mod recorder;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Digest, Height, MemberId, Round, ShardId};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
@@ -22,7 +24,9 @@ use muster_store::bundles::CONTENTS_BYTES;
 use muster_store::dataset::{Dataset, Excerpt, Pieces};
 use muster_store::journal::Journal;
 
-pub use recorder::{Asked, Contributions, Recorder};
+pub use recorder::{Asked, Recorder};
+
+use crate::witness::Contributions;
 
 /// What a bundle holds (AUDIT-30).
 #[derive(BorshSerialize, BorshDeserialize)]
@@ -78,11 +82,11 @@ pub fn seal(evidence: &Evidence, asked: Asked, sources: &Sources<'_>) -> Vec<u8>
     let state = asked.state.as_ref().zip(roots).filter(|((root, _), roots)| roots.root() == *root);
     let state = state.filter(|((_, state), roots)| takes(&mut room, StateCopy::bytes_of(state, roots)));
     contents.state = state.map(|((_, state), roots)| StateCopy::of(state, roots));
-    let contributions = asked.contributions.into_iter();
-    contents.contributions = contributions
-        .map(|(name, q)| (name, integer_bytes(&q)))
-        .filter(|(_, bytes)| takes(&mut room, bytes.len() as u64 + BESIDE))
-        .collect();
+    let layout = Layout::of_run(manifest);
+    let length = 4 * layout.coefficients() as u64 + BESIDE;
+    let contributions = asked.contributions.into_iter().filter(|_| takes(&mut room, length));
+    contents.contributions =
+        contributions.filter_map(|(name, q)| Some((name, integer_bytes(&q.whole(&layout)?)))).collect();
     let blocks: Vec<_> =
         asked.blocks.into_iter().map(|((round, member, _), data)| ((round, member), data)).collect();
     let length = blocks.iter().map(|(_, data)| encode(data).len() as u64 + BESIDE).sum();
@@ -213,7 +217,12 @@ impl Bundle {
         if steps && state.as_ref().is_some_and(|(_, state)| state.first.is_empty()) {
             return Err("its state lacks the moments with which what is judged begins".into());
         }
-        let contributions = contributions.into_iter().map(|(name, bytes)| (name, integers(&bytes))).collect();
+        let layout = Layout::of_run(&manifest);
+        let packed = |bytes: &[u8]| PackedContribution::whole_of(&layout, &integers(bytes)).map(Arc::new);
+        let contributions = contributions.into_iter().map(|(name, bytes)| Some((name, packed(&bytes)?)));
+        let contributions = contributions.collect::<Option<_>>();
+        let contributions =
+            contributions.ok_or("one of its contributions is not as long as those of its run")?;
         let blocks = blocks.into_iter().map(|((round, member), data)| ((round, member, data.block), data));
         Ok(Self { state, text, contributions, blocks: blocks.collect(), records, manifest, evidence })
     }

@@ -10,8 +10,12 @@ use muster_core::manifest::Manifest;
 use crate::memory;
 use crate::text::is_fetched_first;
 
-/// States on disk for others at most: those that are kept, and the next one, which is written aside (STATE-10).
-const OFFERED: u64 = OFFERS as u64 + 1;
+/// States on disk for others at most: those that are kept, and the next one, which is written aside (STATE-10). Nothing is written
+/// of one that is on the disk anyway.
+fn offered(manifest: &Manifest) -> u64 {
+    OFFERS as u64 + u64::from(!memory::is_away(manifest))
+}
+
 /// Rounds between two states on the disk of a steward.
 pub const STEWARD_STATE_ROUNDS: u32 = 16;
 
@@ -45,9 +49,10 @@ pub fn contributing_alone(manifest: &Manifest) -> Need {
 fn keeping(manifest: &Manifest, others: u64) -> Need {
     let path = manifest.model.parameters();
     let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
-    let contributions = reals(path, 1).saturating_mul(others.saturating_add(1)).saturating_mul(rounds);
+    let contributions =
+        memory::contribution(manifest).saturating_mul(others.saturating_add(1)).saturating_mul(rounds);
     // One is left behind by a membership.
-    let whole = reals(path, 3).saturating_mul(1 + OFFERED);
+    let whole = reals(path, 3).saturating_mul(1 + offered(manifest));
     Need(vec![
         (text_at_first(manifest), "the run's text"),
         (contributions, "retention.contributions"),
@@ -88,7 +93,7 @@ pub fn following(manifest: &Manifest) -> Need {
 pub fn hosting(manifest: &Manifest, archived: u32) -> Need {
     let all = manifest.model.all_parameters();
     let states = manifest.retention.states.min(manifest.training.rounds);
-    let whole = u64::from(states / STEWARD_STATE_ROUNDS).saturating_add(2 + OFFERED);
+    let whole = u64::from(states / STEWARD_STATE_ROUNDS).saturating_add(2 + offered(manifest));
     let since = states.saturating_add(STEWARD_STATE_ROUNDS + 2);
     let updates = since.saturating_add(manifest.audit_window().max(manifest.model.lag()));
     let updates = updates.min(manifest.training.rounds).max(archived);

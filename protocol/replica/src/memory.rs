@@ -105,16 +105,17 @@ pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
     let need = following(manifest, machine.threads);
     let path = manifest.model.parameters();
     let planes = Layout::of_run(manifest).planes() as u64;
-    // Beside a state the integers of a contribution, of a segment, or of a leaf from a device; a leaf from the processor is
-    // sketched as it is computed.
-    let audited = vectors(path, vectors_read(manifest) + planes);
+    // Beside a state the integers of a segment, or of a leaf from a device that was named. Those of a contribution stay packed, and a
+    // leaf from the processor is sketched as it is computed.
+    let whole = manifest.local().is_some() || machine.gives_leaves_whole(manifest);
+    let audited = vectors(path, vectors_read(manifest) + if whole { planes } else { 0 });
     let fetched = contribution(manifest).saturating_mul(FETCHED);
     let leaves = need.leaves.max(machine.buffers(manifest));
     Need { model: need.model.saturating_add(audited).saturating_add(fetched), leaves, ..need }
 }
 
-/// Contributions of a large model that a verifier has at once: one that waits for its work, and one on its way.
-const FETCHED: u64 = 2;
+/// Contributions of a large model that a verifier has beside a state and a leaf. The next one comes while it has none of them.
+const FETCHED: u64 = 1;
 
 /// Vectors of a state that leaves are computed on, where it is read from the disk.
 fn vectors_read(manifest: &Manifest) -> u64 {
@@ -128,7 +129,7 @@ pub fn waiting(parameters: u64) -> u64 {
 }
 
 /// What a steward takes: of several rows one is in memory; the results of a round, and the parts that aggregators bring of their
-/// own; a state that is measured, and those that wait for it, unless they are on the disk.
+/// own, on their way to the disk; a state that is measured, and those that wait for it, unless they are on the disk.
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
     let need = paging(manifest, threads, 1);
     let path = manifest.model.parameters();
@@ -165,7 +166,7 @@ fn results(manifest: &Manifest, parameters: u64, most: usize) -> u64 {
 }
 
 /// Bytes of a contribution as it travels, about two an integer (COMMIT-6).
-fn contribution(manifest: &Manifest) -> u64 {
+pub(crate) fn contribution(manifest: &Manifest) -> u64 {
     let planes = Layout::of_run(manifest).planes() as u64;
     manifest.model.parameters().saturating_mul(2 * planes)
 }

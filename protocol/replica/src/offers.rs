@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use muster_core::bug::OrBug;
 use muster_core::codec::{Bytes, List};
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId, Round, ShardId};
@@ -90,7 +91,7 @@ impl Offers {
     /// As [`Self::keep`].
     pub fn keep_now(&self) -> Result<(), StoreError> {
         let _one = lock(&self.writing);
-        let (head, offer, copy) = {
+        let (head, offer, copy, away) = {
             let replica = lock(&self.replica);
             let (round, roots) = (replica.round(), replica.roots());
             if replica.is_torn() || self.has(round) {
@@ -101,8 +102,14 @@ impl Offers {
                 StateOffer { round, roots: roots.clone() },
                 // Where rows are on the disk, what is in memory is small beside them, and they take long to copy.
                 (!replica.held_state().rows.is_empty()).then(|| replica.state().clone()),
+                replica.state().shards.is_empty(),
             )
         };
+        if away {
+            // Once it is taken in, its files stay: the state goes on in others.
+            let file = OfferFile::of_rows(head).or_bug("a state of which all is on the disk");
+            return file.map_or(Ok(()), |file| self.take(offer, file));
+        }
         let lacks_copy = copy.is_none() && self.missed.load(Ordering::Relaxed);
         let whole = lacks_copy.then(|| lock(&self.replica));
         let written = self.home.save_offer(&head, &mut |vector, values| match (&copy, &whole) {
@@ -113,12 +120,15 @@ impl Offers {
         })?;
         drop(whole);
         self.missed.store(!written, Ordering::Relaxed);
-        if written { self.take(offer) } else { Ok(()) }
+        if !written {
+            return Ok(());
+        }
+        let file = self.home.open_offer(offer.round)?;
+        self.take(offer, file)
     }
 
-    /// Takes in what was written, and drops what is too old.
-    fn take(&self, offer: StateOffer) -> Result<(), StoreError> {
-        let file = self.home.open_offer(offer.round)?;
+    /// Takes in what is kept from now on, and drops what is too old.
+    fn take(&self, offer: StateOffer, file: OfferFile) -> Result<(), StoreError> {
         let (root, (trees, sent)) = (offer.roots.root(), Default::default());
         let mut held = lock(&self.held);
         held.push_back(Arc::new(Kept { offer, root, file, trees, sent }));

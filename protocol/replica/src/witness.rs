@@ -80,8 +80,8 @@ impl Witness for Exhibited {
         self.text(|dataset| dataset.row_of(window, sequence, |row| open.contains(row))).flatten()
     }
 
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        self.brought.contributions.get(&(round, *member))?.whole(&self.layout)
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>> {
+        self.brought.contributions.get(&(round, *member)).cloned()
     }
 
     fn round(&mut self, round: Round) -> Option<RoundView> {

@@ -42,6 +42,7 @@ fn written() -> Written {
     let mut manifest = fixture::tiny(steward.id(), steward.id(), 4, 1);
     manifest.data = dataset.data();
     let layout = Layout::of_run(&manifest);
+    let q: Vec<i32> = (0..layout.coefficients()).map(|place| place as i32 % 5 - 2).collect();
     let parameters = (0..layout.parameters()).map(|place| place as f32 * 0.01).collect();
     let state = State::initial(&layout, parameters);
     let body = Body::Freeze(Freeze {
@@ -62,7 +63,7 @@ fn written() -> Written {
             vectors: [&state.parameters, &state.first, &state.second]
                 .map(|values| real_bytes(values).into_owned()),
         }),
-        contributions: vec![((Round(0), member.id()), integer_bytes(&[1, -2, 3]))],
+        contributions: vec![((Round(0), member.id()), integer_bytes(&q))],
         blocks: Vec::new(),
         records: vec![freeze],
         manifest,
@@ -159,6 +160,16 @@ fn peak() -> u64 {
 #[cfg(not(target_os = "linux"))]
 fn peak() -> u64 {
     0
+}
+
+#[test]
+fn audit_30_a_contribution_of_another_length_is_refused() {
+    for length in [0, 3, 4] {
+        let mut other = written();
+        other.contributions[0].1.truncate(length);
+        let error = Bundle::open(&encode(&other)).err().unwrap();
+        assert!(error.contains("not as long as those of its run"), "{error}");
+    }
 }
 
 #[test]

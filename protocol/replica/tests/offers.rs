@@ -9,6 +9,7 @@ use muster_core::manifest::fixture::tiny;
 use muster_core::messages::offer::{StateOffer, StateQuery, StateVector};
 use muster_core::state::Update;
 use muster_net::serve::Unanswered;
+use muster_replica::memory::Room;
 use muster_replica::{Asker, Offers, Replica};
 use muster_store::dataset::{Dataset, SourceText, pack};
 use muster_store::home::Home;
@@ -25,15 +26,24 @@ struct Member {
 
 impl Member {
     fn new(name: &str) -> Self {
+        Self::with(name, None)
+    }
+
+    /// With so much room in memory for states, if that is bounded.
+    fn with(name: &str, room: Option<Room>) -> Self {
         let folder = std::env::temp_dir().join(format!("muster-offers-{name}-{}", std::process::id()));
         let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 8, 2);
         let text = || Ok(SourceText { name: "text".into(), bytes: b"to be or not to be ".repeat(64) });
         let corpus = folder.join("corpus");
         manifest.data = pack([text()], [text()], &corpus, &mut |_| ()).unwrap();
         let dataset = Arc::new(Dataset::open(&corpus, &manifest.data).unwrap());
-        let replica = Replica::genesis(Arc::new(manifest), dataset, 1, None).unwrap();
+        let mut replica = Replica::genesis(Arc::new(manifest), dataset, 1, None).unwrap();
+        let home = Home::open(&folder.join("home")).unwrap();
+        if let Some(room) = room {
+            replica = replica.with_state_files(home.row_files().unwrap(), room);
+        }
         let replica = Arc::new(Mutex::new(replica));
-        let offers = Offers::new(Home::open(&folder.join("home")).unwrap(), replica.clone()).unwrap();
+        let offers = Offers::new(home, replica.clone()).unwrap();
         Self { folder, replica, offers }
     }
 
@@ -112,6 +122,23 @@ fn state_10_the_last_two_states_of_others_are_kept_and_nothing_else() {
             refused("no such piece of the state")
         );
     }
+}
+
+#[test]
+fn state_10_of_a_state_that_is_on_the_disk_anyway_no_copy_is_written() {
+    let member = Member::with("away", Some(Room { state: 0, past: 0 }));
+    let files = |of: &str| std::fs::read_dir(member.folder.join("home").join(of)).unwrap().count();
+    member.train(8);
+    let offer = member.offers.newest().unwrap();
+    // The state has moved on, and its files are still there.
+    assert_eq!(offer.round, Round(6));
+    member.sends(Asker::Anybody, &offer).unwrap();
+    member.train(9);
+    member.sends(Asker::Anybody, &offer).unwrap();
+    member.sends(Asker::Anybody, &member.offers.newest().unwrap()).unwrap();
+    let held = files("rows");
+    member.offers.clear().unwrap();
+    assert!(files("states") == 0 && files("rows") < held, "those of the older one are gone");
 }
 
 #[test]

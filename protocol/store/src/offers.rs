@@ -1,7 +1,7 @@
-//! States that are kept for others to fetch, with their moments: `states/<round>.offer`, made as `<round>.state` is.
+//! States that are kept for others to fetch, with their moments: `states/<round>.offer`, made as `<round>.state` is; or the files that
+//! the state has on the disk already.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -14,11 +14,11 @@ use muster_core::state::{State, StateRoots};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
-use crate::home::{Home, STATES};
+use crate::home::{Home, ROWS, STATES};
 use crate::patience::patiently;
 use crate::rows::Rows;
 use crate::states::{ADVICE, Header, Vectors, header, read_header, rounds, write_header};
-use crate::vectors::{PIECE, VECTORS, damaged};
+use crate::vectors::{PIECE, VECTORS, damaged, read_at};
 
 const ENDING: &str = ".offer";
 
@@ -82,7 +82,7 @@ impl Home {
         if header.round != round {
             return Err(StoreError::corrupt(&path, "it holds the state of another round", ADVICE));
         }
-        Ok(OfferFile { path, file: Mutex::new(file), header, before })
+        Ok(OfferFile { header, source: Source::File { path, file: Mutex::new(file), before } })
     }
 
     /// Drops the states that are not to be kept for others any more. Whoever has one open can still read it.
@@ -101,14 +101,25 @@ impl Home {
 
 /// A state that is kept for others. Its values are not checked: their proofs are.
 pub struct OfferFile {
-    path: PathBuf,
-    file: Mutex<File>,
     header: Header,
-    /// Bytes before the first value.
-    before: u64,
+    source: Source,
+}
+
+/// Where its values are.
+enum Source {
+    /// In a file of their own, behind so many bytes.
+    File { path: PathBuf, file: Mutex<File>, before: u64 },
+    /// Where the state has them, all of whose shards are on the disk. They stay there for as long as this does.
+    Rows(Rows),
 }
 
 impl OfferFile {
+    /// A state of which all is on the disk already, as what is kept for others: nothing is copied. None of any other.
+    pub fn of_rows(head: OfferHead) -> Option<Self> {
+        let OfferHead { header, rows, in_memory } = head;
+        (in_memory == 0).then_some(Self { header, source: Source::Rows(rows) })
+    }
+
     /// The round that the state is before.
     pub fn round(&self) -> Round {
         self.header.round
@@ -135,7 +146,7 @@ impl OfferFile {
     /// # Errors
     /// [`crate::error::Kind::Refused`] for values that it does not hold; what the system reports.
     pub fn read(&self, shard: ShardId, vector: StateVector, values: Range<usize>) -> Result<Vec<u8>> {
-        let absent = || StoreError::refused(&self.path, "holds no such values", "ask for others");
+        let absent = || StoreError::refused(&self.path(), "holds no such values", "ask for others");
         let mut held = self.header.shards.iter();
         let mut before = ShardSize { exponents: 0, coefficients: 0 };
         let size = loop {
@@ -154,17 +165,27 @@ impl OfferFile {
                 self.header.exponents.get(before.exponents + values.start..before.exponents + values.end);
             return Ok(exponents.ok_or_else(absent)?.iter().flat_map(|value| value.to_le_bytes()).collect());
         };
-        let first = place as u64 * self.header.values + (before.coefficients + values.start) as u64;
-        self.read_at(self.before + 4 * first, 4 * values.len())
-            .map_err(|error| StoreError::io(&self.path, &error))
+        let mut bytes = vec![0; 4 * values.len()];
+        match &self.source {
+            Source::Rows(rows) => {
+                let row = rows.get(&shard).ok_or_else(absent)?;
+                row.read_some(vector, values, &mut bytes)?;
+            }
+            Source::File { path, file, before: head } => {
+                let first = place as u64 * self.header.values + (before.coefficients + values.start) as u64;
+                let read = read_at(&mut lock(file), head + 4 * first, &mut bytes);
+                read.map_err(|error| StoreError::io(path, &error))?;
+            }
+        }
+        Ok(bytes)
     }
 
-    fn read_at(&self, place: u64, length: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        let mut file = lock(&self.file);
-        file.seek(SeekFrom::Start(place))?;
-        file.read_exact(&mut bytes)?;
-        Ok(bytes)
+    /// The file to name where something is wrong.
+    fn path(&self) -> PathBuf {
+        match &self.source {
+            Source::File { path, .. } => path.clone(),
+            Source::Rows(_) => PathBuf::from(ROWS),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::files;
 use crate::home::{Home, ROWS};
 use crate::patience::patiently;
-use crate::vectors::{PIECE, VECTORS, damaged};
+use crate::vectors::{PIECE, VECTORS, damaged, read_at};
 
 const ADVICE: &str = "check the disk and start again: what lies there is computed anew";
 
@@ -374,6 +375,19 @@ impl RowFile {
         };
         let ScratchFile(path) = file.ok_or_else(|| lacks_moments(&self.parameters.0))?;
         Ok((path, before))
+    }
+
+    /// Reads the little-endian bytes of some values of one of its vectors, which are not checked.
+    pub(crate) fn read_some(
+        &self,
+        vector: StateVector,
+        values: Range<usize>,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        let (path, before) = self.place(vector)?;
+        let opened = patiently(|| File::open(path));
+        let read = opened.and_then(|mut file| read_at(&mut file, 4 * (before + values.start) as u64, bytes));
+        read.map_err(|error| StoreError::io(path, &error).advise(ADVICE))
     }
 
     /// Writes the bytes of one of its vectors to `to`; they are not checked.

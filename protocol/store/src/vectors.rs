@@ -1,6 +1,7 @@
 //! Vectors of reals in files, in pieces: the bytes of a whole vector would take as much memory again.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use muster_core::messages::offer::StateVector;
 use muster_core::state::{real_bytes, reals};
@@ -24,6 +25,12 @@ pub(crate) fn read_reals(file: &mut impl Read, count: usize) -> io::Result<Vec<f
         values.extend(reals(piece));
     }
     Ok(values)
+}
+
+/// Reads so many bytes from a place on.
+pub(crate) fn read_at(file: &mut File, place: u64, bytes: &mut [u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(place))?;
+    file.read_exact(bytes)
 }
 
 /// An error that says what is damaged.

@@ -1,6 +1,9 @@
 //! A bundle as a judge's witness.
 
+use std::sync::Arc;
+
 use muster_core::audit::Witness;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits::BUNDLE_BYTES;
@@ -73,7 +76,7 @@ impl Witness for BundleWitness {
         row.or_else(|| self.folder.as_mut()?.row(window, open))
     }
 
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>> {
         let q = self.bundle.contributions.get(&(round, *member)).cloned();
         let what = || format!("the contribution of {member} to round {round}");
         self.or_folder(q, what, |folder| folder.contribution(round, member))

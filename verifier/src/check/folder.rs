@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_compute::Machine;
 use muster_core::audit::{Witness, leaf_state, recompute_sum};
-use muster_core::contribution::Commitment;
+use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Row, RowSet, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
@@ -258,10 +258,14 @@ impl Witness for FolderWitness {
         None
     }
 
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        let found = reading::exhibit(&self.folder, &self.layout(), round, member);
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>> {
+        let layout = self.layout();
+        let found = reading::exhibit(&self.folder, &layout, round, member);
         let why = match found {
-            Ok(Some(q)) => return Some(q),
+            Ok(Some(q)) => match PackedContribution::whole_of(&layout, &q) {
+                Some(q) => return Some(Arc::new(q)),
+                None => "is not as long as those of its run".into(),
+            },
             Ok(None) => format!("is not in exhibits/ of {}", self.folder.display()),
             Err(error) => format!("cannot be read ({error})"),
         };

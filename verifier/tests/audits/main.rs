@@ -8,7 +8,9 @@ use muster_core::audit::docket::Docket;
 use muster_core::audit::{Judgement, judge};
 use muster_core::codec::Real;
 use muster_core::coins::CoinTree;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::layout::Layout;
 use muster_core::ledger::{Event, Ledger, Standing};
 use muster_core::manifest::{Manifest, Profile, Rollback, Tolerance};
 use muster_core::messages::audit::{
@@ -84,8 +86,10 @@ fn a_sum_that_is_not_to_be_had_is_recomputed() {
 fn audit_7_a_sum_that_was_not_committed_to_is_not_believed() {
     let mut world = World::new([Conduct::FlipsTheSum, Conduct::Honest], manifest(ALWAYS, 0));
     // What it shows now is the true sum of its leaves; what it committed to is not.
+    let layout = Layout::of_run(&world.manifest);
     let shown = world.memory.contributions.get_mut(&(Round(0), member(11))).unwrap();
-    shown.iter_mut().for_each(|q| *q = -*q);
+    let q: Vec<i32> = shown.whole(&layout).unwrap().iter().map(|q| -q).collect();
+    *shown = Arc::new(PackedContribution::new(&layout, &q));
     let mut audits = world.audits();
     world.run(&mut audits);
     assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);

@@ -1,8 +1,10 @@
 //! A node as honest as its conduct says, and the text and states that all share.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use muster_core::audit::{Witness, probe};
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Digest, MemberId, Round, ShardId};
 use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
@@ -17,7 +19,7 @@ const SEQUENCE: u32 = 8;
 #[derive(Clone)]
 pub(super) struct Memory {
     pub(super) state: State,
-    pub(super) contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
+    pub(super) contributions: BTreeMap<(Round, MemberId), Arc<PackedContribution>>,
 }
 
 pub(super) fn window(index: u64) -> Vec<u32> {
@@ -33,7 +35,7 @@ impl Witness for Memory {
         Some(indices.iter().map(|index| window(*index)).collect())
     }
 
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>> {
         self.contributions.get(&(round, *member)).cloned()
     }
 

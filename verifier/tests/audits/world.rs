@@ -9,7 +9,7 @@ use muster_core::audit::docket::Docket;
 use muster_core::audit::{Judgement, judge};
 use muster_core::codec::Real;
 use muster_core::coins::{CoinTerms, CoinTree};
-use muster_core::contribution::Commitment;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, RunId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Event, Ledger};
@@ -177,6 +177,7 @@ impl World {
             if matches!(node.conduct, Conduct::FlipsTheSum | Conduct::HidesAFalseSum) {
                 q.iter_mut().for_each(|q| *q = -*q);
             }
+            let q = Arc::new(PackedContribution::new(&layout, &q));
             let commit = Commit {
                 round: view.round(),
                 head: view.head(),
@@ -187,7 +188,7 @@ impl World {
                 leaves: seat.quota,
                 profile: self.manifest.profile,
                 loss: rows.iter().map(|(_, loss)| loss).sum(),
-                root: Commitment::new(&layout, &q).root(),
+                root: q.root(),
             };
             commits.push(node.identity.sign(self.run, &commit));
             node.rows.insert(view.round(), rows);

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use muster_compute::{Exact, Machine};
-use muster_core::contribution::Commitment;
+use muster_core::contribution::{Commitment, PackedContribution};
 use muster_core::ids::{Digest, Round};
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::sign::Identity;
@@ -105,9 +105,10 @@ async fn rollback_2_a_withheld_part_hides_no_harm() {
     let commit = commit(&court.manifest, root, theirs_root, sum.loss);
     // A convict shows that it was right, or it was not.
     let found = |committed| court.clone().recomputed(&commit, &kept, committed);
-    assert!(found(Some(theirs.clone())).await.unwrap().1);
+    let packed = |q: &[i32]| Some(Arc::new(PackedContribution::new(&court.layout, q)));
+    assert!(found(packed(&theirs)).await.unwrap().1);
     assert!(!found(None).await.unwrap().1);
-    assert!(!found(Some(theirs.iter().map(|q| 10 * q).collect())).await.unwrap().1);
+    assert!(!found(packed(&theirs.iter().map(|q| 10 * q).collect::<Vec<_>>())).await.unwrap().1);
     // Nobody has what this one contributed.
     let name = CommittedContribution { round: Round(0), member: MemberId([9; 32]), root: theirs_root };
     let parts = vec![HeldBlocks { part: Part(0), blocks: vec![Block(0)], holders: Vec::new() }];

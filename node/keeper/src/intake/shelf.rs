@@ -95,9 +95,14 @@ impl Shelf {
 
     /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
     /// disk, because a keeper that dies now costs its part one reassignment and nothing else. Once, however often its
-    /// blocks come; one that the disk did not take is written when it comes again.
-    pub(super) fn keep(self: &Arc<Self>, round: Round, member: MemberId, part: Part, data: Vec<Proved>) {
-        let (name, mut kept) = ((round, member, part), self.kept());
+    /// blocks come; one that the disk did not take is written when it comes again. `then` is called once it is there.
+    pub(super) fn keep(
+        self: &Arc<Self>,
+        name: (Round, MemberId, Part),
+        data: Vec<Proved>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let ((round, member, part), mut kept) = (name, self.kept());
         kept.retain(|(of, ..), _| *of >= horizon(round));
         if kept.contains_key(&name) {
             return;
@@ -109,7 +114,12 @@ impl Shelf {
         let write = move || {
             let blocks = data.iter().map(|data| &**data);
             match shelf.save(round, &member, part.0, blocks) {
-                Ok(()) => drop(shelf.kept().get_mut(&name).map(|written| *written = true)),
+                Ok(()) => {
+                    if let Some(written) = shelf.kept().get_mut(&name) {
+                        *written = true;
+                    }
+                    then();
+                }
                 Err(error) => {
                     shelf.kept().remove(&name);
                     shelf.fail(error);

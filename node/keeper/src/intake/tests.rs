@@ -52,6 +52,29 @@ fn a_whole_part_is_written_once_and_again_only_where_the_disk_did_not_take_it() 
 }
 
 #[test]
+fn a_steward_reads_what_is_on_its_disk_and_holds_none_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (intake, _, layout) = intake(folder.path());
+    let intake = intake.lean();
+    let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
+    let tree = Commitment::new(&layout, &q);
+    let (part, plan) = (Part(2), [1, 2].map(Block));
+    let hold = |number| {
+        let data = tree.block(&layout, &q, Block(number)).unwrap();
+        intake.hold(Round(5), sender, part, &plan, [(data.block, Arc::new(data))].into()).unwrap()
+    };
+    assert!(!hold(1));
+    assert_eq!(intake.lock().len(), 1, "what is not whole is nowhere else");
+    assert!(hold(2));
+    for again in [2, 1] {
+        assert!(intake.lock().is_empty());
+        let found = intake.block(Round(5), &sender, &tree.root(), Block(1)).unwrap();
+        assert_eq!(*found, tree.block(&layout, &q, Block(1)).unwrap());
+        assert!(hold(again), "it has its receipt again");
+    }
+}
+
+#[test]
 fn round_4_blocks_of_rounds_long_over_fill_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let (intake, _, layout) = intake(folder.path());

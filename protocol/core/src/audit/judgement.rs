@@ -1,5 +1,8 @@
 //! What a judge gives, and what it is given.
 
+use std::sync::Arc;
+
+use crate::contribution::PackedContribution;
 use crate::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::{Ledger, RoundView};
 use crate::messages::audit::FindingKind;
@@ -41,7 +44,7 @@ pub trait Witness {
     }
     /// All of a committed contribution. The judge checks it against the commitment.
     // Whoever serves it may lie: only its root ties it to what was committed (AUDIT-7).
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>>;
     /// A round as the judge's own ledger has it: its parts, and who had to reduce them.
     fn round(&mut self, round: Round) -> Option<RoundView>;
     /// One block of a committed contribution with its proofs. The judge checks them against the commitment.

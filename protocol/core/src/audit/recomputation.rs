@@ -1,9 +1,11 @@
 //! A contribution computed again: one leaf, or all of them.
 
+use std::sync::Arc;
+
 use super::frozen::FrozenCommit;
 use super::judgement::Witness;
 use crate::assign;
-use crate::contribution::Commitment;
+use crate::contribution::{Commitment, PackedContribution};
 use crate::ids::Digest;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
@@ -98,6 +100,11 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// Q as it travels.
+    pub fn packed(&self, manifest: &Manifest) -> Arc<PackedContribution> {
+        Arc::new(PackedContribution::new(&Layout::of_run(manifest), &self.q))
+    }
+
     /// The root that Q would be committed with.
     pub fn root(&self, manifest: &Manifest) -> Digest {
         Commitment::new(&Layout::of_run(manifest), &self.q).root()
@@ -119,7 +126,7 @@ impl Sum {
         &self,
         manifest: &Manifest,
         commit: &Commit,
-        committed: impl FnOnce() -> Option<Vec<i32>>,
+        committed: impl FnOnce() -> Option<Arc<PackedContribution>>,
     ) -> Option<f64> {
         if self.mismatch(manifest, commit).is_none() {
             return Some(0.0);
@@ -127,7 +134,8 @@ impl Sum {
         if !Regime::of(manifest).keeps_integers() {
             return Some(f64::INFINITY);
         }
-        Some(self.allowance.deviation((&self.q, self.loss), (&committed()?, commit.loss)))
+        let said = committed()?.whole(&Layout::of_run(manifest))?;
+        Some(self.allowance.deviation((&self.q, self.loss), (&said, commit.loss)))
     }
 }
 
@@ -157,10 +165,8 @@ pub fn committed_total(
     manifest: &Manifest,
     frozen: &FrozenCommit,
     witness: &mut dyn Witness,
-) -> Option<Vec<i32>> {
+) -> Option<Arc<PackedContribution>> {
     let q = witness.contribution(frozen.commit.round, &frozen.author)?;
-    let layout = Layout::of_run(manifest);
     // Nobody's statement of Q is evidence: the frozen root decides (AUDIT-7).
-    (q.len() == layout.coefficients() && Commitment::new(&layout, &q).root() == frozen.commit.root)
-        .then_some(q)
+    (q.is_whole(&Layout::of_run(manifest)) && q.root() == frozen.commit.root).then_some(q)
 }

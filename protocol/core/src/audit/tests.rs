@@ -1,9 +1,13 @@
+use std::sync::Arc;
+
 use super::docket::Docket;
 use super::*;
 use crate::codec::{List, Real};
 use crate::coins::{CoinKind, draw};
+use crate::contribution::PackedContribution;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, ShardId};
+use crate::layout::Layout;
 use crate::ledger::fixture::chain::{Chain, coins, manifest, node, slots, verifier};
 use crate::ledger::{Ledger, RoundView};
 use crate::manifest::{Profile, Tolerance};
@@ -45,7 +49,7 @@ impl Arithmetic for Leaves {
 struct Shelf {
     state: Option<State>,
     /// The integers that somebody shows as those of the contribution.
-    q: Option<Vec<i32>>,
+    q: Option<Arc<PackedContribution>>,
 }
 
 impl Witness for Shelf {
@@ -57,7 +61,7 @@ impl Witness for Shelf {
         Some(indices.iter().map(|_| Vec::new()).collect())
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         self.q.clone()
     }
 
@@ -152,8 +156,12 @@ impl Scene {
     }
 
     /// A judge that has everything.
+    fn packed(&self, q: &[i32]) -> Arc<PackedContribution> {
+        Arc::new(PackedContribution::new(&Layout::of_run(self.ledger().manifest()), q))
+    }
+
     fn shelf(&self) -> Shelf {
-        Shelf { state: Some(self.state()), q: Some(self.q.clone()) }
+        Shelf { state: Some(self.state()), q: Some(self.packed(&self.q)) }
     }
 
     fn judge(&self, evidence: &Evidence, mut shelf: Shelf) -> Judgement {
@@ -322,12 +330,14 @@ fn audit_7_only_integers_that_the_frozen_root_proves_are_taken_for_q() {
     let scene = Scene::honest();
     let manifest = scene.ledger().manifest();
     let frozen = frozen_commit(manifest, &scene.freeze, &node(1).id()).unwrap();
-    assert_eq!(committed_total(manifest, &frozen, &mut scene.shelf()), Some(scene.q.clone()));
+    let layout = Layout::of_run(manifest);
+    let found = committed_total(manifest, &frozen, &mut scene.shelf());
+    assert_eq!(found.and_then(|q| q.whole(&layout)).as_ref(), Some(&scene.q));
     let mut other = scene.q.clone();
     other[0] += 1;
     for q in [other, scene.q[1..].to_vec()] {
-        let mut shelf = Shelf { q: Some(q), ..scene.shelf() };
-        assert_eq!(committed_total(manifest, &frozen, &mut shelf), None);
+        let mut shelf = Shelf { q: Some(scene.packed(&q)), ..scene.shelf() };
+        assert!(committed_total(manifest, &frozen, &mut shelf).is_none());
         // AUDIT-10: all leaves stand for what nobody has shown.
         let audit = Evidence::Audit(scene.transcript(&scene.rows, Finding::Pass));
         assert!(matches!(scene.judge(&audit, shelf), Judgement::NotGuilty(_)));

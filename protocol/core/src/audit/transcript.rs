@@ -7,7 +7,9 @@ use super::judgement::{Judgement, Witness};
 use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
 use super::steps::Requested;
 use crate::assign;
+use crate::contribution::PackedContribution;
 use crate::error::Reject;
+use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::audit::{AuditRequest, FindingKind, Rows, TableRow};
 use crate::messages::evidence::{Total, Transcript};
@@ -69,8 +71,8 @@ pub(super) fn judge_audit(
     }
     // Tried before the leaves: it costs no arithmetic.
     let committed = committed_total(manifest, &frozen, witness);
-    let differs = |q: &[i32]| {
-        let total = probe.sketch(q);
+    let differs = |q: &PackedContribution| {
+        let total = q.sketch(&Layout::of_run(manifest), &probe);
         (total != sketch).then(|| format!("the table adds up to {sketch}, the committed total is {total}"))
     };
     if let Some(detail) = committed.as_deref().and_then(differs) {
@@ -107,7 +109,7 @@ pub(super) fn judge_audit(
     if let Some(detail) = sum.mismatch(manifest, commit) {
         return guilty(FindingKind::TotalMismatch, detail);
     }
-    match differs(&sum.q) {
+    match differs(&sum.packed(manifest)) {
         Some(detail) => guilty(FindingKind::SumMismatch, detail),
         None => Ok(Judgement::NotGuilty("all leaves and the sum agree".into())),
     }

@@ -4,13 +4,17 @@
 //! digests, so that a member cannot put others beside them, and a transcript whose steps do not fit each other proves
 //! nothing against anybody.
 
+use std::sync::Arc;
+
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness};
 use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
 use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
+use crate::contribution::PackedContribution;
 use crate::error::{Reject, require};
 use crate::ids::{Block, Digest, MemberId, Round, Row, RowSet, ShardId};
+use crate::layout::Layout;
 use crate::ledger::RoundView;
 use crate::manifest::Manifest;
 use crate::messages::audit::{Finding, FindingKind, Rows, Verdict};
@@ -142,7 +146,7 @@ impl Case<'_> {
         let q = committed_total(self.manifest, &self.frozen, self.witness);
         let deviation = sum.deviation(self.manifest, commit, || q.clone());
         // The total is right, so that where it is unavailable its integers are those of the leaves.
-        let mut known = Known { inner: self.witness, q: q.unwrap_or(sum.q) };
+        let mut known = Known { inner: self.witness, q: q.unwrap_or_else(|| sum.packed(self.manifest)) };
         match judge_audit(self.manifest, transcript, &mut known, self.arithmetic)? {
             Judgement::Guilty { detail, .. } => return stands(detail),
             Judgement::NotGuilty(_) => {}
@@ -205,7 +209,7 @@ impl Case<'_> {
                 "the drawn leaves agree, but the committed total is unavailable".into(),
             ));
         };
-        let total = self.probe.sketch(&q);
+        let total = q.sketch(&Layout::of_run(self.manifest), &self.probe);
         if total != sketch {
             return Ok(
                 self.guilty("the table does not add up to the committed total, and it lets it pass".into())
@@ -219,14 +223,14 @@ impl Case<'_> {
 
     /// The committed integers: fetched, or recomputed where that gives the committed root. Where it does not, a leaf is
     /// wrong that the verifier need not have drawn, and without the integers nothing follows.
-    fn total(&mut self, state: &State) -> Option<Vec<i32>> {
+    fn total(&mut self, state: &State) -> Option<Arc<PackedContribution>> {
         if let Some(q) = committed_total(self.manifest, &self.frozen, self.witness) {
             return Some(q);
         }
         let commit = &self.frozen.commit;
         let sum = recompute_sum(self.manifest, commit, state, self.witness, self.arithmetic)?;
         // Another root means another Q: nothing that adds up to it would be what was committed.
-        (sum.root(self.manifest) == commit.root).then_some(sum.q)
+        Some(sum.packed(self.manifest)).filter(|q| q.root() == commit.root)
     }
 
     fn state(&mut self) -> Option<State> {
@@ -255,7 +259,7 @@ fn no_text() -> Judgement {
 /// A witness that has the contribution.
 struct Known<'a> {
     inner: &'a mut dyn Witness,
-    q: Vec<i32>,
+    q: Arc<PackedContribution>,
 }
 
 impl Witness for Known<'_> {
@@ -271,7 +275,7 @@ impl Witness for Known<'_> {
         self.inner.row(window, open)
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         Some(self.q.clone())
     }
 

@@ -1,16 +1,17 @@
 //! What a judge looks at, written down.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use muster_core::audit::Witness;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits::BUNDLE_BYTES;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 
-/// The integers of contributions, by round and author.
-pub type Contributions = BTreeMap<(Round, MemberId), Vec<i32>>;
+use crate::witness::Contributions;
 
 /// What a judge has looked at.
 #[derive(Default)]
@@ -27,7 +28,7 @@ pub struct Asked {
     pub(super) blocks: BTreeMap<(Round, MemberId, Block), BlockData>,
     /// Whether a round was asked for, which follows from the ledger.
     pub(super) ledger: bool,
-    /// Bytes of contributions and blocks: beyond what a bundle can hold nothing more is copied.
+    /// Bytes of blocks: beyond what a bundle can hold nothing more is copied.
     bytes: u64,
 }
 
@@ -75,11 +76,9 @@ impl Witness for Recorder<'_> {
         self.witness.row(window, open)
     }
 
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Arc<PackedContribution>> {
         let q = self.witness.contribution(round, member)?;
-        if self.asked.has_room(4 * q.len()) {
-            self.asked.contributions.insert((round, *member), q.clone());
-        }
+        self.asked.contributions.insert((round, *member), q.clone());
         Some(q)
     }
 

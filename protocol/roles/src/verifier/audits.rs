@@ -23,6 +23,7 @@ use muster_core::audit::Judgement;
 use muster_core::audit::roster::Counts;
 use muster_core::bug;
 use muster_core::coins::Coin;
+use muster_core::contribution::PackedContribution;
 use muster_core::ids::{Digest, Round, RunId, Slot};
 use muster_core::ledger::{Event, Ledger, RoundView};
 use muster_core::manifest::Manifest;
@@ -326,7 +327,7 @@ impl Audits {
 
     /// All leaves of a contribution were recomputed: that they are right is said where it stands for a verdict (AUDIT-25),
     /// that they are not after a second opinion.
-    fn summed(&mut self, case: &mut Case, q: Vec<i32>, right: bool) -> Result<(), Stop> {
+    fn summed(&mut self, case: &mut Case, q: Arc<PackedContribution>, right: bool) -> Result<(), Stop> {
         let found = if right { Finding::Pass } else { Finding::Guilty(FindingKind::TotalMismatch) };
         // Not said yet: a second code path must find the same before anybody is accused (AUDIT-25).
         if self.conduct.says(found) != Finding::Pass {

@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::audit::{check_steps, claim, judge as judged};
 use crate::codec::List;
+use crate::contribution::PackedContribution;
 use crate::ids::{Block, Digest, MemberId, Row, ShardId};
 use crate::ledger::RoundView;
 use crate::manifest::Profile;
@@ -69,7 +72,7 @@ impl Witness for Keeps {
         unreachable!("a call brings its own text")
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         unreachable!("a call is about no contribution")
     }
 

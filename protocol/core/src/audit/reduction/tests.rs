@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::audit::judge;
 use crate::codec::{List, Text};
-use crate::contribution::{Commitment, PartDigest};
+use crate::contribution::{Commitment, PackedContribution, PartDigest};
 use crate::ids::{Digest, MemberId, Part, Round, ShardId};
 use crate::ledger::Ledger;
 use crate::manifest::fixture::tiny;
@@ -74,7 +74,7 @@ impl Witness for Scene {
         None
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         None
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::audit::reduction::tests::manifest;
 use crate::audit::{Claim, claim, judge, judge_steward};
 use crate::codec::List;
+use crate::contribution::PackedContribution;
 use crate::ids::{MemberId, RunId, Slot};
 use crate::ledger::RoundView;
 use crate::messages::audit::FindingKind;
@@ -74,7 +75,7 @@ impl Witness for Scene {
         None
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         None
     }
 

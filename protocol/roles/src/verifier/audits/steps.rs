@@ -163,13 +163,19 @@ impl Audits {
     /// Compares leaves and total with the opened table. Without the integers a wrong leaf convicts all the same; if there is
     /// none, the steward is told what is lacking (TOL-12).
     /// `all` says that every leaf was recomputed, and that `q` is their sum.
-    pub(super) fn conclude(&mut self, case: &mut Case, q: Option<Vec<i32>>, all: bool) -> Result<(), Stop> {
+    pub(super) fn conclude(
+        &mut self,
+        case: &mut Case,
+        q: Option<Arc<PackedContribution>>,
+        all: bool,
+    ) -> Result<(), Stop> {
         // The audit may have moved on while its integers were looked for: its author was banned, or the board is new.
         let Some(opened) = case.opened() else { return Ok(()) };
         let Some(asked) = case.asked_or_bug() else { return Ok(()) };
         let said = || asked.probe.sum(&opened.rows).0;
         // AUDIT-7: of integers that have the frozen root, whatever anybody says of their fingerprint.
-        let total = q.as_ref().map_or_else(said, |q| asked.probe.sketch(q));
+        let layout = Layout::of_run(&self.manifest);
+        let total = q.as_ref().map_or_else(said, |q| q.sketch(&layout, &asked.probe));
         let (found, deviations) = case.finding(&asked.probe, opened, &total);
         let round = case.subject.commit.round;
         // TOL-12: right leaves alone say nothing of the sum, so no verdict is given on them.
@@ -217,8 +223,6 @@ impl Audits {
         let evidence = Box::new(Evidence::Audit(judged.transcript(case.subject.record.clone())));
         // Nothing is said before the second opinion: a false accusation is a ban for life (DUTY-9).
         // The second code path has the same integers, whoever shows others by then.
-        let layout = Layout::of_run(&self.manifest);
-        let q = q.map(|q| Arc::new(PackedContribution::new(&layout, &q)));
         case.doubt(Doubt { evidence, verdict: Some(said), q });
         Ok(())
     }
@@ -258,10 +262,13 @@ impl Audits {
     }
 
     /// All leaves were recomputed, and the committed total is not their sum.
-    pub(super) fn doubt_total(&mut self, case: &mut Case, q: &[i32]) -> Result<(), Stop> {
+    pub(super) fn doubt_total(&mut self, case: &mut Case, q: &PackedContribution) -> Result<(), Stop> {
         let verdict = match (case.opened(), case.asked()) {
             (Some(opened), Some(asked)) => {
-                let found = (Finding::Guilty(FindingKind::TotalMismatch), asked.probe.sketch(q));
+                let found = (
+                    Finding::Guilty(FindingKind::TotalMismatch),
+                    q.sketch(&Layout::of_run(&self.manifest), &asked.probe),
+                );
                 self.signed_verdict(&case.subject, opened, found, true)?
             }
             _ => None,

@@ -57,11 +57,11 @@ pub enum Done {
     /// The recomputed leaves in order.
     Leaves(Results),
     /// The committed integers, proved against the commitment.
-    Contribution(Vec<i32>),
+    Contribution(Arc<PackedContribution>),
     /// The committed integers are unavailable, and nothing can stand for them.
     Withheld,
     /// The sum of all recomputed leaves, and whether what was committed agrees with it.
-    Summed(Vec<i32>, bool),
+    Summed(Arc<PackedContribution>, bool),
     /// What re-executing evidence gave.
     Opinion(Judgement),
     /// Whom a rechecked verdict convicts, and the integers by which it does: a member that shows them once need not show them

@@ -1,6 +1,9 @@
 //! Steps of rows by the results of an earlier round.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::contribution::PackedContribution;
 use crate::ids::{Row, RowSet};
 use crate::ledger::fixture::chain::with_rows;
 use crate::messages::evidence::SealedRound;
@@ -59,7 +62,7 @@ impl Witness for Rows {
         None
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Arc<PackedContribution>> {
         None
     }
 
