@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use muster_compute::Precision;
+use muster_compute::{DeviceChoice, Precision};
 use muster_core::limits;
 use muster_core::messages::enrol::{Name, Role, parse_name};
 use muster_host::CONNECTIONS;
@@ -380,6 +380,9 @@ pub(super) struct GenerateArguments {
     pub(super) grace: f32,
     #[command(flatten)]
     pub(super) compute: ComputeArguments,
+    /// Where the model is read: auto, cpu, gpu or gpu:N, as `muster join` takes it. The text is the same [default: auto].
+    #[arg(long, value_name = "NAME")]
+    pub(super) device: Option<DeviceChoice>,
 }
 
 fn seconds(text: &str) -> Result<f32, String> {

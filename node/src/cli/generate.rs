@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, stdin};
 use std::time::Duration;
 
-use muster_compute::Exact;
+use muster_compute::Machine;
 use muster_core::manifest::Manifest;
 use muster_organise::ask::Caller;
 use muster_organise::checkpoint::Checkpoint;
@@ -22,9 +22,11 @@ pub(super) fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     if arguments.ask.is_some() {
         return ask_for_text(arguments);
     }
-    let GenerateArguments { folder, round, compute, prompt, tokenizer, .. } = arguments;
-    let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
-    let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
+    let GenerateArguments { folder, round, compute, device, prompt, tokenizer, .. } = arguments;
+    let device = device.unwrap_or_default();
+    let machine = Machine { threads: compute.threads.into(), path: compute.kernel, library: None, device };
+    let mut reading = machine.reading()?;
+    let checkpoint = Checkpoint::open(folder, *round, reading.exact())?;
     let manifest = &checkpoint.manifest;
     let words = Words::of(manifest, folder, tokenizer.as_deref())?;
     let row = checkpoint.best_row(&words.prompt(prompt)?)?;
@@ -34,7 +36,8 @@ pub(super) fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
         (all, 1) => eprintln!("reading with row {row}, the only one of {all} that is here"),
         (all, _) => eprintln!("reading with row {row} of {all}, which suits the prompt best"),
     }
-    let mut reader = exact.reader(manifest, &parameters);
+    tracing::info!("the model is read by {}", reading.describe());
+    let mut reader = reading.with(manifest, &parameters);
     write_text(arguments, manifest, &words, &mut |text| Ok(reader.after(read_of(manifest, text))))
 }
 

@@ -100,7 +100,7 @@ pub fn cuda_source() -> String {
 /// The profile `exact` on a device. What it does not compute (an update, or anything after it failed) the processor does, with
 /// the same bits.
 pub struct Gpu {
-    exact: Exact,
+    pub(crate) exact: Exact,
     engine: Option<Engine>,
     says: String,
     /// Which leaves are computed twice.
@@ -154,6 +154,29 @@ impl Gpu {
             Engine::new(Box::new(driver), kernels, threads)
         });
         times
+    }
+
+    /// A decoder's logits of the token that follows these; on the processor where the device failed, and of what is no decoder. With
+    /// `there`, the call before had the same parameters.
+    pub(crate) fn after(
+        &mut self,
+        manifest: &Manifest,
+        parameters: &[f32],
+        tokens: &[u32],
+        there: bool,
+    ) -> Vec<f32> {
+        let (model, length) = (&manifest.model, tokens.len());
+        if model.decoder().is_some() && (1..=model.sequence as usize).contains(&length) {
+            // What follows these tokens changes none of their rows.
+            let mut window = tokens.to_vec();
+            window.resize(model.sequence as usize + 1, 0);
+            let parameters = (!there).then_some(parameters);
+            let rows = length - 1..length;
+            if let Some(logits) = self.ask(|engine| engine.logits(model, parameters, &window, rows)) {
+                return logits;
+            }
+        }
+        self.exact.reader(manifest, parameters).after(tokens)
     }
 
     /// What the loss of a leaf that was begun is made of, once it is computed.
@@ -349,6 +372,7 @@ impl Arithmetic for Gpu {
         tokens: &[u32],
         positions: usize,
     ) -> Option<Vec<f32>> {
+        // An answer to a call is signed, and a false one is a ban (CALL-5): nothing tells a device that fails in it.
         self.exact.logits(manifest, state, tokens, positions)
     }
 

@@ -44,6 +44,7 @@ mod parallel;
 mod passes;
 mod path;
 mod plan;
+mod reading;
 mod self_test;
 mod sketch;
 mod squares;
@@ -70,6 +71,7 @@ pub use machine::{Library, Machine};
 pub use memory::{buffers, graphics_buffers, torch_buffers};
 pub use optimiser::ShardStream;
 pub use path::{Path, paths};
+pub use reading::{Reading, TextReader};
 pub use sketch::row;
 pub use sums::{add_leaf, copy_leaf};
 #[cfg(feature = "tch")]

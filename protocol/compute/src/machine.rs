@@ -52,7 +52,7 @@ pub struct Machine {
 
 /// What computes the leaves of a run on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
+pub(crate) enum Choice {
     /// [`Exact`].
     Exact,
     /// [`Gpu`], on the device of this number.
@@ -76,7 +76,7 @@ impl Machine {
     /// # Errors
     /// [`Misuse`] with the reason and the remedy where the profile and the owner's settings contradict each other, or
     /// where this program was built without the library that the profile needs.
-    fn choose(&self, profile: Profile) -> Result<Choice, Misuse> {
+    pub(crate) fn choose(&self, profile: Profile) -> Result<Choice, Misuse> {
         let refuse = |why: &str| Err(Misuse(format!("this run has the profile {}, {why}", profile.name())));
         let device = self.device;
         match (Precision::of(profile), self.library) {

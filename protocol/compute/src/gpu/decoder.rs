@@ -68,6 +68,17 @@ impl DecoderLeaf<'_> {
         Ok(())
     }
 
+    /// Leaves the logits of the only window on the device.
+    pub(super) fn read(&mut self) -> Outcome<()> {
+        let Self { plan, host, ranges, leaf, buffers, .. } = *self;
+        let tokens = self.tokens(0);
+        self.queue.driver.upload(leaf.inputs, bytemuck::cast_slice(&tokens))?;
+        self.chosen.resize_with(ranges.rows.len(), Chosen::default);
+        let (queue, chosen) = (&mut *self.queue, &mut self.chosen[..]);
+        let (first, windows, share) = (0, 1, 1.0);
+        Pass { queue, host, plan, ranges, leaf, buffers, chosen, first, windows, share }.read()
+    }
+
     /// The tokens of all windows, from this one on.
     fn tokens(&self, first: usize) -> Vec<i32> {
         let Self { plan, batch, .. } = self;
@@ -125,6 +136,16 @@ impl Pass<'_> {
 
     /// Up to the gradient of the logits, and the losses' parts.
     fn forward(&mut self) -> Outcome<()> {
+        self.read()?;
+        let (plan, leaf, buffers) = (self.plan, self.leaf, self.buffers);
+        let [targets, sums, chosen] =
+            [leaf.targets, leaf.sums, leaf.chosen].map(|at| at.after(self.first_row()));
+        let places = [targets, buffers.logits, sums, chosen];
+        self.queue.cross_entropy([self.rows(), plan.vocabulary], self.share, places)
+    }
+
+    /// Up to the logits.
+    fn read(&mut self) -> Outcome<()> {
         let (plan, ranges, leaf, buffers) = (self.plan, self.ranges, self.leaf, self.buffers);
         let (rows, width) = (self.rows(), plan.width);
         let inputs = leaf.inputs.after(self.first_row());
@@ -136,11 +157,7 @@ impl Pass<'_> {
         let gain = self.parameters(&ranges.last_norm.range);
         let places = [buffers.residual[plan.layers], gain, buffers.last_normed, buffers.last_scales];
         self.queue.norm([rows, width], plan.epsilon, false, places)?;
-        self.multiply(ranges.head, buffers.last_normed, None, buffers.logits)?;
-        let [targets, sums, chosen] =
-            [leaf.targets, leaf.sums, leaf.chosen].map(|at| at.after(self.first_row()));
-        let places = [targets, buffers.logits, sums, chosen];
-        self.queue.cross_entropy([rows, plan.vocabulary], self.share, places)
+        self.multiply(ranges.head, buffers.last_normed, None, buffers.logits)
     }
 
     /// Back to the gradient of the embedded rows.

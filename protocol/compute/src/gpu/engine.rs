@@ -1,7 +1,10 @@
 //! Leaves on a device: what is uploaded, in which portions windows pass, what comes back.
 
+use std::ops::Range;
+
 use muster_core::error::Misuse;
 use muster_core::grid::{Dither, fixed_loss, power_of_two};
+use muster_core::ids::{Digest, Leaf};
 use muster_core::manifest::{Family, Model};
 use muster_core::state::LeafJob;
 
@@ -191,6 +194,36 @@ impl Engine {
         self.open = Some(open);
         let mean = parts?.mean();
         Ok(if mean.is_finite() { mean } else { f64::NAN })
+    }
+
+    /// A decoder's logits of a window, in these rows. With no `parameters`, those of the call before are its own.
+    pub(super) fn logits(
+        &mut self,
+        model: &Model,
+        parameters: Option<&[f32]>,
+        window: &[u32],
+        rows: Range<usize>,
+    ) -> Outcome<Vec<f32>> {
+        let open = self.open(model, 1)?;
+        if let Some(parameters) = parameters {
+            self.upload(open.buffers.leaf.parameters, parameters)?;
+        }
+        let Self { queue, host, chosen, .. } = self;
+        let (Open { plan, buffers, .. }, host) = (&open, *host);
+        let (FamilyPlan::Decoder(ranges), FamilyBuffers::Decoder(decoder)) = (&plan.network, &buffers.family)
+        else {
+            return Err(Fault("what has logits is a decoder".into()));
+        };
+        let windows = &[window.to_vec()];
+        check(plan, windows);
+        let batch = Batch { windows, seed: Digest::default(), leaf: Leaf(0) };
+        let leaf = buffers.leaf;
+        DecoderLeaf { queue, host, plan, ranges, leaf, buffers: decoder, chosen, batch }.read()?;
+        let mut logits = vec![0f32; rows.len() * plan.vocabulary];
+        let from = decoder.logits.after(rows.start * plan.vocabulary);
+        queue.driver.download(from, bytemuck::cast_slice_mut(&mut logits))?;
+        self.open = Some(open);
+        Ok(logits)
     }
 
     fn upload(&mut self, to: Place, values: &[f32]) -> Outcome<()> {

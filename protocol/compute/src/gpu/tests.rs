@@ -18,6 +18,7 @@ use super::{Fleet, Gpu, Lot, TWICE};
 use crate::Exact;
 use crate::backend::Backend;
 use crate::plan::NetworkPlan;
+use crate::reading::Reading;
 
 /// A device, one at a time: PoCL builds for one process only.
 pub(crate) static ONE: Mutex<()> = Mutex::new(());
@@ -147,6 +148,26 @@ fn a_device_proves_itself_and_computes_what_the_processor_does() {
         assert!(gpu.evaluate(&manifest, &state, &[]).is_nan());
         assert!(gpu.gradient(&manifest, &job).iter().all(|value| *value == 0.0));
         assert!(gpu.engine.is_some(), "{}", gpu.describe());
+    });
+}
+
+#[test]
+fn a_device_reads_what_the_processor_reads_and_goes_on_without_it() {
+    with_device(|driver| {
+        let (manifest, state, windows) = leaves(1);
+        let mut exact = Exact::new(1, None).unwrap();
+        let mut processor = exact.reader(&manifest, &state.parameters);
+        let texts: Vec<&[u32]> = [1, 5, 8].into_iter().map(|length| &windows[0][0][..length]).collect();
+        let right: Vec<Vec<f32>> = texts.iter().map(|text| processor.after(text)).collect();
+        let read = |reading: &mut Reading| {
+            let mut reader = reading.with(&manifest, &state.parameters);
+            texts.iter().map(|text| reader.after(text)).collect::<Vec<_>>()
+        };
+        let mut reading = Reading::Device(Box::new(gpu(driver)));
+        assert!(read(&mut reading) == right && read(&mut reading) == right);
+        let Reading::Device(gpu) = &mut reading else { unreachable!() };
+        assert!(gpu.engine.take().is_some(), "{}", gpu.describe());
+        assert!(read(&mut reading) == right, "where it failed");
     });
 }
 

@@ -72,6 +72,19 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
+fn is_decoder(model: &Model) -> bool {
+    !matches!(model.family, Family::Albert(_))
+}
+
+/// The processor's logits of a text, a row for each token.
+fn read(model: &Model, parameters: &[f32], text: &[u32]) -> Vec<f32> {
+    let mut processor = leaf::Engine::new(Kernels::detect(), 1);
+    processor.open(model, parameters);
+    let model = Model { sequence: text.len() as u32, ..model.clone() };
+    let windows = &[[text, &[0]].concat()];
+    processor.logits(&model, parameters, Batch { windows, seed: Digest([4; 32]), leaf: Leaf(7) }, 0)
+}
+
 /// One window and one layer at a time, more of either, all of them. What does not fit is refused, and nothing of it stays.
 #[test]
 fn any_memory_of_a_device_gives_the_processors_bits() {
@@ -96,7 +109,9 @@ fn in_any_memory(mut driver: Box<dyn Driver>, model: &Model) -> Box<dyn Driver> 
     let mut processor = leaf::Engine::new(kernels, 1);
     let evaluated = processor.evaluate(model, &parameters, batch);
     let (right, loss) = processor.gradient_and_loss(setting, &parameters, batch);
-    let mut enough = 0;
+    let (mut enough, lengths) = (0, [1, 7, model.sequence as usize]);
+    let read =
+        is_decoder(model).then(|| lengths.map(|length| read(model, &parameters, &windows[0][..length])));
     for memory in (10..40).map(|log| 1 << log) {
         let mut other = Other::new(driver, |_: &mut [u8]| ());
         other.description.memory = memory;
@@ -110,6 +125,14 @@ fn in_any_memory(mut driver: Box<dyn Driver>, model: &Model) -> Box<dyn Driver> 
             assert_eq!(fixed_loss(mean), loss);
             let found = engine.evaluate(model, &parameters, batch).unwrap();
             assert_eq!(found.to_bits(), evaluated.to_bits());
+            for (rows, length) in read.iter().flatten().zip(lengths) {
+                let mut window = windows[0][..length].to_vec();
+                window.resize(model.sequence as usize + 1, 0);
+                // The parameters are there since the first one.
+                let parameters = (length == 1).then_some(&parameters[..]);
+                let found = engine.logits(model, parameters, &window, 0..length).unwrap();
+                assert!(bits(&found) == bits(rows), "{:?}: {length} tokens", model.family);
+            }
         }
         driver = engine.into_driver();
         if enough == 4 {

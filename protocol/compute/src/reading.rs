@@ -1,0 +1,103 @@
+//! Reading with a model: on the processor or on a device, with the same bits.
+
+use muster_core::error::Misuse;
+use muster_core::manifest::{Manifest, Profile};
+
+use crate::backend::Backend;
+use crate::devices;
+use crate::exact::{Exact, Reader};
+use crate::gpu::Gpu;
+use crate::machine::{Choice, Machine};
+
+/// What reads with a model.
+pub enum Reading {
+    /// The processor.
+    Processor(Box<Exact>),
+    /// A device, beside the processor that goes on where it fails.
+    Device(Box<Gpu>),
+}
+
+impl Machine {
+    /// What reads with a model here, in defined bits: of several devices the first one.
+    ///
+    /// # Errors
+    /// [`Misuse`] with the reason and the remedy where a device that is named is missing, or does not give the known answers, or where
+    /// the processor lacks the path.
+    pub fn reading(&self) -> Result<Reading, Misuse> {
+        let number = match self.choose(Profile::Exact)? {
+            Choice::Gpu(number) => number,
+            Choice::Gpus(numbers) => numbers.each().next().unwrap_or_default(),
+            Choice::Either => {
+                let found = devices::first(|| self.exact());
+                return Ok(match found {
+                    Ok(gpu) => Reading::Device(Box::new(gpu)),
+                    Err(_) => Reading::Processor(Box::new(self.exact()?)),
+                });
+            }
+            Choice::Exact | Choice::Tch(..) => return Ok(Reading::Processor(Box::new(self.exact()?))),
+        };
+        let mut gpu = devices::open(number, self.exact()?)?;
+        gpu.self_test()?;
+        Ok(Reading::Device(Box::new(gpu)))
+    }
+}
+
+impl Reading {
+    /// The processor, for everything else.
+    pub fn exact(&mut self) -> &mut Exact {
+        match self {
+            Self::Processor(exact) => exact,
+            Self::Device(gpu) => &mut gpu.exact,
+        }
+    }
+
+    /// What reads, in a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Processor(exact) => exact.describe(),
+            Self::Device(gpu) => gpu.describe(),
+        }
+    }
+
+    /// Takes a model's parameters once, to read many texts with them.
+    pub fn with<'a>(&'a mut self, manifest: &'a Manifest, parameters: &'a [f32]) -> TextReader<'a> {
+        match self {
+            Self::Processor(exact) => TextReader::Processor(exact.reader(manifest, parameters)),
+            Self::Device(gpu) => TextReader::Device { gpu, manifest, parameters, there: false },
+        }
+    }
+}
+
+/// Parameters that texts are read with.
+pub enum TextReader<'a> {
+    /// On the processor.
+    Processor(Reader<'a>),
+    /// On a device.
+    Device {
+        /// The device.
+        gpu: &'a mut Gpu,
+        /// The run's agreement.
+        manifest: &'a Manifest,
+        /// The parameters, which the device has once a text was read.
+        parameters: &'a [f32],
+        /// Whether one was.
+        there: bool,
+    },
+}
+
+impl TextReader<'_> {
+    /// A decoder's logits of the token that follows these.
+    ///
+    /// # Panics
+    /// When there are no tokens, or more than a window has.
+    pub fn after(&mut self, tokens: &[u32]) -> Vec<f32> {
+        match self {
+            Self::Processor(reader) => reader.after(tokens),
+            Self::Device { gpu, manifest, parameters, there } => {
+                let logits = gpu.after(manifest, parameters, tokens, *there);
+                *there = true;
+                logits
+            }
+        }
+    }
+}
