@@ -184,7 +184,7 @@ fn core_and_roles_touch_nothing_outside_themselves() {
     }
 }
 
-/// Where `unsafe` is allowed: the kernels, and what calls the libraries of graphics processors.
+/// Where `unsafe` is allowed: the kernels, what calls the libraries of graphics processors, and what sets a number of the allocator.
 const UNSAFE: [&str; 5] = [
     "protocol/compute/src/allocator.rs",
     "protocol/compute/src/kernel",

@@ -65,7 +65,7 @@ pub async fn enroll(
         )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
-    let audits = |manifest: &Manifest| memory::auditing(manifest, &Machine::new(1, None));
+    let audits = |manifest: &Manifest| memory::auditing_at_most(manifest, &Machine::new(1, None));
     let session = VerifierSession::open(&directory, Target::of(&ticket), bounds, &audits).await?;
     // STAND-5: members invite nodes only; the steward would refuse, after the text was fetched.
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {

@@ -210,7 +210,7 @@ impl VerifierSession {
 
     fn newest_state(&self, files: &RowFiles) -> Option<(Round, HeldState)> {
         let rounds = self.home.states().ok()?;
-        let whole = memory::is_away(&self.manifest);
+        let whole = memory::is_away(self.manifest.model.parameters());
         let read = |round| {
             let (state, rows, roots) = self.home.load_state_and_rows(round, files, &|_| whole).ok()?;
             Some((round, HeldState { state, rows, roots }))

@@ -70,7 +70,7 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
             "{path} does not exist: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         )));
     }
-    let audits = |manifest: &Manifest| memory::auditing(manifest, &options.machine);
+    let audits = |manifest: &Manifest| memory::auditing_at_most(manifest, &options.machine);
     let session = VerifierSession::open(directory, target(&options)?, options.bounds, &audits).await?;
     let coins = enroll::coins(&session.home)?;
     let journal = Arc::new(Journal::open(&session.home)?);

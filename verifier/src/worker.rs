@@ -1,21 +1,19 @@
 //! The heavy part of audits: recomputing leaves, on an arithmetic of its own and, before an accusation, on a second one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use muster_compute::{Backend, LeafPieces, Machine, row};
+use muster_compute::{Backend, Machine, row};
 use muster_core::audit::{
-    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, leaf_task,
+    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, recompute_row,
     recompute_sum,
 };
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
-use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{LeafResult, Results, TableRow};
+use muster_core::messages::audit::{LeafResult, Results};
 use muster_core::messages::evidence::Evidence;
-use muster_core::sketch::Probe;
 use muster_core::sketch::probe::WRONG;
-use muster_core::state::{Arithmetic, LeafJob};
+use muster_core::state::Arithmetic;
 
 use muster_roles::verifier::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
@@ -80,11 +78,9 @@ impl AuditWorker {
         let DrawnLeaves { positions, probe, .. } = drawn;
         let Self { manifest, first, threads, .. } = self;
         let mut results = Vec::with_capacity(positions.len());
-        let alone = first.in_pieces().filter(|_| manifest.local().is_none());
-        let found = if let Some(leaves) = alone {
+        let found = if manifest.local().is_none() && first.in_pieces().is_some() {
             positions.iter().try_for_each(|position| {
-                let task = leaf_task(manifest, commit, *position, &state, witness)?;
-                let row = row_in_pieces(leaves, manifest, &task.job(), probe);
+                let row = recompute_row(manifest, commit, *position, &state, witness, &mut **first, probe)?;
                 results.push(LeafResult { position: *position, row });
                 Some(())
             })
@@ -147,23 +143,6 @@ fn rechecked(
         guilty @ Judgement::Guilty { .. } => guilty,
         _ => of_verdict,
     }
-}
-
-/// The row of a leaf, which is sketched as it is computed: its integers would take as much as the model.
-fn row_in_pieces(
-    leaves: &mut dyn LeafPieces,
-    manifest: &Manifest,
-    job: &LeafJob<'_>,
-    probe: &Probe,
-) -> TableRow {
-    let sum = Mutex::new(probe.row(&[], 0));
-    let loss = leaves.leaf_in_pieces(manifest, job, &|first, q| {
-        let piece = probe.row_of_piece(first, q);
-        let mut sum = lock(&sum);
-        // In any order: sums of sketches have no other result.
-        sum.sketch = probe.sum(&[sum.clone(), piece]).0;
-    });
-    TableRow { loss, ..sum.into_inner().unwrap_or_else(PoisonError::into_inner) }
 }
 
 fn missing_state(subject: &Subject) -> Done {

@@ -214,7 +214,7 @@ impl Recovery<'_> {
     }
 
     fn state_on_disk(&self, round: Round) -> Result<HeldState, StoreError> {
-        let (whole, rows) = (memory::is_away(self.manifest), self.row_files.is_some());
+        let (whole, rows) = (memory::is_away(self.manifest.model.parameters()), self.row_files.is_some());
         let away = |shard: ShardId| whole || (rows && shard.row().is_some());
         let (state, rows, roots) = self.home.load_state_and_rows(round, &self.files, &away)?;
         Ok(HeldState { state, rows, roots })

@@ -7,6 +7,7 @@ pub mod shelf;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::codec::{List, encode};
@@ -52,6 +53,8 @@ pub struct Intake {
     layout: Arc<Layout>,
     shelf: Arc<Shelf>,
     held: Arc<Mutex<Held>>,
+    /// The newest round of which it had blocks.
+    newest: AtomicU32,
     /// Whether whole parts leave the memory as soon as they are on the disk.
     lean: bool,
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
@@ -84,7 +87,18 @@ impl Intake {
         let (held, relayed, open) = Default::default();
         let (readers, quota) = (Places::new(READERS, RESERVED), Quota::unlimited());
         let provers = Places::new(PROVERS, PROVED_FOR_ROUND);
-        Self { layout, shelf, held, lean: false, relayed, open, readers, provers, quota }
+        Self {
+            layout,
+            shelf,
+            held,
+            newest: AtomicU32::new(0),
+            lean: false,
+            relayed,
+            open,
+            readers,
+            provers,
+            quota,
+        }
     }
 
     /// The same for a keeper that seldom reads what it holds, as a steward does: it reads it from the disk.
@@ -148,11 +162,12 @@ impl Intake {
         opened: Blocks,
     ) -> Result<bool, Reject> {
         let name = (round, sender, part);
+        let mut held = self.lock();
+        // Looked at with what is held locked: what has been written leaves it then.
         if self.lean && self.shelf.is_written(round, sender, part) {
             return Ok(true);
         }
-        let mut held = self.lock();
-        let newest = held.last_key_value().map_or(round, |((newest, ..), _)| round.max(*newest));
+        let newest = Round(self.newest.fetch_max(round.0, Ordering::Relaxed).max(round.0));
         // ROUND-4: what nobody waits for any more is not taken into memory, round after round.
         if round < horizon(newest) {
             return Err(Reject::Stale("blocks of this round come too late"));
@@ -264,7 +279,10 @@ impl Intake {
             gathered(&query.blocks, |block| {
                 keeper.in_memory(round, &member, block).or_else(|| {
                     let listed = listed.get_or_insert_with(|| keeper.shelf.open(round, &member));
-                    keeper.shelf.proved(listed, &root, block).map(Arc::unwrap_or_clone)
+                    let read = keeper.shelf.proved(listed, &root, block);
+                    // A lean keeper may have written it since, and dropped it.
+                    let read = read.or_else(|| keeper.shelf.block(round, &member, &root, block));
+                    read.map(Arc::unwrap_or_clone)
                 })
             })
         };

@@ -18,12 +18,6 @@ pub trait Backend: Arithmetic {
     /// Time spent on leaves so far. The two parts may overlap.
     fn spent(&self) -> LeafTimes;
 
-    /// Itself, where it can give leaves away in pieces. Devices cannot: they compute several leaves at once, and some of them twice
-    /// (COMMIT-7).
-    fn in_pieces(&mut self) -> Option<&mut dyn LeafPieces> {
-        None
-    }
-
     /// Computes small models whose gradients are known.
     ///
     /// # Errors
@@ -51,18 +45,6 @@ pub trait Backend: Arithmetic {
 
     /// A description. Backends with the same description give the same bits.
     fn describe(&self) -> String;
-}
-
-/// Computes leaves for callers that do not keep them.
-pub trait LeafPieces {
-    /// As [`Arithmetic::leaf`], in pieces: `take` gets the place of the first of some integers and these, on any thread and in any
-    /// order.
-    fn leaf_in_pieces(
-        &mut self,
-        manifest: &Manifest,
-        job: &LeafJob<'_>,
-        take: &(dyn Fn(usize, &[i32]) + Sync),
-    ) -> i64;
 }
 
 /// A distance between gradients that rounding explains, relative to their length.

@@ -8,9 +8,9 @@ use muster_core::ids::{Leaf, Row};
 use muster_core::ieee::require_ieee;
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, LeafJob, LeafTask, Shard, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, LeafPieces, LeafTask, Shard, State, Update};
 
-use crate::backend::{Backend, LeafPieces};
+use crate::backend::Backend;
 use crate::leaf::{Batch, Engine, LeafTimes, Setting};
 use crate::local::Chain;
 use crate::optimiser::{self, Rules, ShardStream};
@@ -226,6 +226,10 @@ impl Arithmetic for Exact {
         }
     }
 
+    fn in_pieces(&mut self) -> Option<&mut dyn LeafPieces> {
+        Some(self)
+    }
+
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
         require_ieee();
         optimiser::apply(self.kernels, &mut self.threads, &Rules::of(manifest), state, update);
@@ -274,10 +278,6 @@ impl Backend for Exact {
 
     fn spent(&self) -> LeafTimes {
         Self::spent(self)
-    }
-
-    fn in_pieces(&mut self) -> Option<&mut dyn LeafPieces> {
-        Some(self)
     }
 
     fn self_test(&mut self) -> Result<(), Misuse> {

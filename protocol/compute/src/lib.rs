@@ -58,8 +58,7 @@ mod workers;
 
 pub use allocator::give_back_soon;
 pub use backend::{
-    Backend, Closeness, Device, DeviceChoice, LeafPieces, Libtorch, Numbers, OpenResult, Precision,
-    TorchSetting,
+    Backend, Closeness, Device, DeviceChoice, Libtorch, Numbers, OpenResult, Precision, TorchSetting,
 };
 pub use decoder::positions::rotary_divisors;
 pub use devices::{broken_drivers, devices, missing_devices, try_drivers_apart};

@@ -239,7 +239,7 @@ impl Machine {
     }
 
     /// Whether the integers of a leaf come as a whole, from what the owner has named: the processor gives them in pieces
-    /// ([`Backend::in_pieces`](crate::Backend::in_pieces)).
+    /// (`Arithmetic::in_pieces`).
     pub fn gives_leaves_whole(&self, manifest: &Manifest) -> bool {
         !matches!(self.choose(manifest.profile), Ok(Choice::Exact | Choice::Either))
     }

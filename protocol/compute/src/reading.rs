@@ -3,7 +3,7 @@
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, DeviceChoice};
 use crate::devices;
 use crate::exact::{Exact, Reader};
 use crate::gpu::Gpu;
@@ -24,6 +24,10 @@ impl Machine {
     /// [`Misuse`] with the reason and the remedy where a device that is named is missing, or does not give the known answers, or where
     /// the processor lacks the path.
     pub fn reading(&self) -> Result<Reading, Misuse> {
+        if matches!(self.device, DeviceChoice::Cuda(_)) {
+            let why = "cuda is where libtorch computes, which reads no text: a graphics processor that does is --device gpu:N";
+            return Err(Misuse(why.into()));
+        }
         let number = match self.choose(Profile::Exact)? {
             Choice::Gpu(number) => number,
             Choice::Gpus(numbers) => numbers.each().next().unwrap_or_default(),

@@ -518,6 +518,18 @@ impl LeafTask<'_> {
     }
 }
 
+/// Computes leaves for callers that do not keep them.
+pub trait LeafPieces {
+    /// As [`Arithmetic::leaf`], in pieces: `take` gets the place of the first of some integers and these, on any thread and in any
+    /// order.
+    fn leaf_in_pieces(
+        &mut self,
+        manifest: &Manifest,
+        job: &LeafJob<'_>,
+        take: &(dyn Fn(usize, &[i32]) + Sync),
+    ) -> i64;
+}
+
 /// The arithmetic of a run, in defined bits: what [`crate::manifest::Profile`] names.
 pub trait Arithmetic: Send {
     /// Drawn parameters, zero moments, and exponents from the calibration leaf.
@@ -543,6 +555,12 @@ pub trait Arithmetic: Send {
             let loss = self.leaf(manifest, &task.job(), &mut q);
             take(q, loss);
         }
+    }
+
+    /// Itself, where it can give leaves away in pieces. Devices cannot: they compute several leaves at once, and some of them twice
+    /// (COMMIT-7).
+    fn in_pieces(&mut self) -> Option<&mut dyn LeafPieces> {
+        None
     }
 
     /// Applies one round's aggregate to the shards that state and update both have.

@@ -13,7 +13,7 @@ use crate::text::is_fetched_first;
 /// States on disk for others at most: those that are kept, and the next one, which is written aside (STATE-10). Nothing is written
 /// of one that is on the disk anyway.
 fn offered(manifest: &Manifest) -> u64 {
-    OFFERS as u64 + u64::from(!memory::is_away(manifest))
+    OFFERS as u64 + u64::from(!memory::is_away(manifest.model.parameters()))
 }
 
 /// Rounds between two states on the disk of a steward.
@@ -139,7 +139,7 @@ fn results(manifest: &Manifest) -> u64 {
 fn past(manifest: &Manifest, parameters: u64) -> u64 {
     let vectors = if manifest.keeps_moments() { 3 } else { 1 };
     let bytes = memory::past(manifest, reals(parameters, vectors));
-    let newest = if memory::is_away(manifest) { reals(parameters, 2 * 3) } else { 0 };
+    let newest = if memory::is_away(parameters) { reals(parameters, 2 * 3) } else { 0 };
     newest.saturating_add(if bytes > memory::ROOM.past { bytes } else { 0 })
 }
 

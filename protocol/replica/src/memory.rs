@@ -38,9 +38,9 @@ pub struct Room {
 /// Of every program: an earlier state is read for an audit now and then, the newest one in each round.
 pub const ROOM: Room = Room { state: 256 << 20, past: 64 << 20 };
 
-/// Whether a state of this run, of one row, is on the disk with its moments.
-pub fn is_away(manifest: &Manifest) -> bool {
-    vectors(manifest.model.parameters(), 3) > ROOM.state
+/// Whether a state of so many parameters is on the disk with its moments.
+pub fn is_away(parameters: u64) -> bool {
+    vectors(parameters, 3) > ROOM.state
 }
 
 /// Bytes that a run takes, by the settings that they follow from.
@@ -114,7 +114,19 @@ pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
     Need { model: need.model.saturating_add(audited).saturating_add(fetched), leaves, ..need }
 }
 
-/// Contributions of a large model that a verifier has beside a state and a leaf. The next one comes while it has none of them.
+/// What a verifier takes at most, which no honest round takes: all leaves of a contribution that is withheld are summed, on what may
+/// turn out to be a device, while a second contribution waits.
+pub fn auditing_at_most(manifest: &Manifest, machine: &Machine) -> Need {
+    let need = auditing(manifest, machine);
+    let planes = Layout::of_run(manifest).planes() as u64;
+    let named = manifest.local().is_some() || machine.gives_leaves_whole(manifest);
+    // A device has two leaves under way.
+    let found = !named && machine.is_on_device(manifest).unwrap_or(true);
+    let whole = vectors(manifest.model.parameters(), planes * if found { 3 } else { 1 });
+    Need { model: need.model.saturating_add(whole).saturating_add(contribution(manifest)), ..need }
+}
+
+/// Contributions of a large model that a verifier has beside a state and a leaf. Others wait while it has less.
 const FETCHED: u64 = 1;
 
 /// Vectors of a state that leaves are computed on, where it is read from the disk.
@@ -133,7 +145,7 @@ pub fn waiting(parameters: u64) -> u64 {
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
     let need = paging(manifest, threads, 1);
     let path = manifest.model.parameters();
-    let waiting = if is_away(manifest) { 0 } else { waiting(path) };
+    let waiting = if is_away(manifest.model.parameters()) { 0 } else { waiting(path) };
     let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting) };
     Need { model: need.model.saturating_add(contribution(manifest)).saturating_add(measured), ..need }
 }
@@ -143,7 +155,7 @@ pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
 pub fn replaying(manifest: &Manifest, threads: usize) -> Need {
     let need = paging(manifest, threads, manifest.model.lag() as usize + 1);
     let planes = Layout::of_run(manifest).planes() as u64;
-    let state = if is_away(manifest) { vectors_read(manifest) } else { 0 };
+    let state = if is_away(manifest.model.parameters()) { vectors_read(manifest) } else { 0 };
     let computing = vectors(manifest.model.parameters(), state + planes);
     Need { model: need.model.saturating_add(computing), ..need }
 }
@@ -165,10 +177,11 @@ fn results(manifest: &Manifest, parameters: u64, most: usize) -> u64 {
     round.saturating_mul(rounds.min(manifest.training.rounds.into()))
 }
 
-/// Bytes of a contribution as it travels, about two an integer (COMMIT-6).
+/// Bytes of a contribution as it travels, about a byte an integer beside the bits of its grid (COMMIT-6).
 pub(crate) fn contribution(manifest: &Manifest) -> u64 {
     let planes = Layout::of_run(manifest).planes() as u64;
-    manifest.model.parameters().saturating_mul(2 * planes)
+    let bits = planes * (u64::from(manifest.training.grid_bits) + 8);
+    manifest.model.parameters().saturating_mul(bits) / 8
 }
 
 /// What a state of so many parameters takes, with the earlier ones, beside results of so many bytes.
@@ -228,7 +241,7 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let chain = if regime.recomputes_chains() { 5 + planes } else { 0 };
     // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
     let ahead = if regime.foresees() { planes } else { 0 };
-    let state = if is_away(manifest) { vectors_read(manifest) } else { 0 };
+    let state = if is_away(manifest.model.parameters()) { vectors_read(manifest) } else { 0 };
     let leaves = machine.buffers(manifest).saturating_add(leaves);
     // By turns: what computing takes, beside the contribution before; and what is delivered, with what others bring, which is
     // together as much as one contribution for every member that reduces a part.

@@ -1,5 +1,5 @@
 //! Shards on disk instead of in memory, those of large models and rows of experts above all: scratch files in `rows/`, each
-//! removed once no state has it any more.
+//! removed once neither a state nor what is kept for others has it any more.
 //!
 //! They outlive no process: a restart makes them anew from what is kept of states and aggregates.
 
@@ -31,9 +31,11 @@ pub type Rows = BTreeMap<ShardId, RowFile>;
 #[derive(Clone, Debug)]
 pub struct RowFiles {
     directory: PathBuf,
-    /// Number of the next file.
-    next: Arc<AtomicU64>,
 }
+
+/// Number of the next file. No number comes again in a process: files of a membership that has ended are removed by their names once
+/// nobody has them, which may be after the next one began.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A row of a state. Copies of it share its files, which go with the last of them.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ impl Home {
         let directory = self.at(ROWS);
         files::remove_directory(&directory)?;
         files::make_directory(&directory)?;
-        Ok(RowFiles { directory, next: Arc::default() })
+        Ok(RowFiles { directory })
     }
 }
 
@@ -102,7 +104,7 @@ impl RowFiles {
     }
 
     fn file(&self) -> Result<Arc<ScratchFile>> {
-        let path = self.directory.join(format!("{}.row", self.next.fetch_add(1, Ordering::Relaxed)));
+        let path = self.directory.join(format!("{}.row", NEXT.fetch_add(1, Ordering::Relaxed)));
         let created = patiently(|| File::options().write(true).create_new(true).open(&path));
         created.map_err(|error| StoreError::io(&path, &error))?;
         Ok(Arc::new(ScratchFile(path)))

@@ -85,7 +85,7 @@ impl ReplayFolder {
             say(&format!("removed {}: its replay has not gone on for a month", old.display()))
         });
         let (row_files, seal, saved) = (home.row_files()?, place.map(Place::into_seal), Instant::now());
-        let whole = memory::is_away(&archive.manifest);
+        let whole = memory::is_away(archive.manifest.model.parameters());
         Ok(Some(Self { home, row_files, whole, folder, own, seal, saved, pause: PAUSE, failed: false }))
     }
 

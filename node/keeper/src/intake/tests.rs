@@ -95,6 +95,27 @@ fn round_4_blocks_of_rounds_long_over_fill_no_memory() {
 }
 
 #[test]
+fn round_4_a_steward_takes_no_blocks_of_rounds_long_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let (intake, _, layout) = intake(folder.path());
+    let intake = intake.lean();
+    let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
+    let tree = Commitment::new(&layout, &q);
+    let hold = |round, blocks: &[u32]| {
+        let opened = blocks.iter().map(|number| {
+            let data = tree.block(&layout, &q, Block(*number)).unwrap();
+            (data.block, Arc::new(data))
+        });
+        intake.hold(Round(round), sender, Part(2), &[Block(1), Block(2)], opened.collect())
+    };
+    assert_eq!(hold(20, &[1, 2]), Ok(true));
+    for round in 4..20 {
+        assert_eq!(hold(round, &[1]).is_ok(), round >= 19, "{round}");
+    }
+    assert_eq!(intake.lock().len(), 1);
+}
+
+#[test]
 fn others_get_no_more_of_the_disk_than_its_owner_allows() {
     let folder = tempfile::tempdir().unwrap();
     let (intake, home, layout) = intake(folder.path());

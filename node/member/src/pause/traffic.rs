@@ -50,8 +50,8 @@ impl Meter {
 
     /// The membership under way has carried so many bytes.
     pub(super) fn count(&mut self, carried: u64, today: NaiveDate) {
-        // A clock that is set back over midnight begins no day anew.
-        if today > self.day {
+        // A clock that is set back over midnight begins no day anew; one that was far ahead does.
+        if today > self.day || today.succ_opt() < Some(self.day) {
             (self.day, self.bytes, self.written) = (today, 0, 0);
         }
         self.bytes = self.bytes.saturating_add(carried.saturating_sub(self.seen));
@@ -106,6 +106,11 @@ mod tests {
         meter.count(11, day(1));
         meter.count(12, day(2));
         assert_eq!(meter.bytes(), 5);
+        // One that was days ahead does.
+        meter.count(100, day(9));
+        meter.count(101, day(3));
+        meter.count(104, day(3));
+        assert_eq!(meter.bytes(), 4);
         home.write_file(FILE, b"much").unwrap();
         assert!(open(day(1)).is_err_and(|error| error.to_string().contains("delete it")));
     }

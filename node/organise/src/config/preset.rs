@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(manifest.model.parameters(), 1_034_512_384);
         let needs = [
             memory::contributing(&manifest, &machine),
-            memory::auditing(&manifest, &machine),
+            memory::auditing_at_most(&manifest, &machine),
             memory::hosting(&manifest, 8),
         ];
         // With a text of 1 GiB, which is in memory.

@@ -204,10 +204,13 @@ impl Engine {
         window: &[u32],
         rows: Range<usize>,
     ) -> Outcome<Vec<f32>> {
-        let open = self.open(model, 1)?;
-        if let Some(parameters) = parameters {
-            self.upload(open.buffers.leaf.parameters, parameters)?;
+        let mut open = self.open(model, 1)?;
+        match parameters {
+            Some(parameters) => self.upload(open.buffers.leaf.parameters, parameters)?,
+            None if !open.filled => return Err(Fault("no parameters are there".into())),
+            None => {}
         }
+        open.filled = true;
         let Self { queue, host, chosen, .. } = self;
         let (Open { plan, buffers, .. }, host) = (&open, *host);
         let (FamilyPlan::Decoder(ranges), FamilyBuffers::Decoder(decoder)) = (&plan.network, &buffers.family)

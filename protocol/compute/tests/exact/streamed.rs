@@ -3,12 +3,12 @@
 use std::convert::Infallible;
 use std::sync::Mutex;
 
-use muster_compute::{Exact, LeafPieces, ShardStream};
+use muster_compute::{Exact, ShardStream};
 use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Method};
 use muster_core::messages::offer::StateVector;
-use muster_core::state::{Arithmetic, LeafJob, Shard, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, LeafPieces, Shard, State, Update};
 
 use crate::local::local;
 use crate::setting::{ROUND_SEED, manifest, model, models, windows};

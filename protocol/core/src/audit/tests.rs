@@ -155,11 +155,11 @@ impl Scene {
         self.probe().row(&q, loss)
     }
 
-    /// A judge that has everything.
     fn packed(&self, q: &[i32]) -> Arc<PackedContribution> {
         Arc::new(PackedContribution::new(&Layout::of_run(self.ledger().manifest()), q))
     }
 
+    /// A judge that has everything.
     fn shelf(&self) -> Shelf {
         Shelf { state: Some(self.state()), q: Some(self.packed(&self.q)) }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness};
-use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
+use super::recomputation::{committed_total, leaf_state, recompute_row, recompute_sum};
 use super::steps::Requested;
 use crate::assign;
 use crate::contribution::PackedContribution;
@@ -83,10 +83,10 @@ pub(super) fn judge_audit(
         return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     for position in positions {
-        let Some((q, loss)) = recompute(manifest, commit, position, &state, witness, arithmetic) else {
+        let row = recompute_row(manifest, commit, position, &state, witness, arithmetic, &probe);
+        let Some(row) = row else {
             return Ok(Judgement::Undecided("the training text is unavailable".into()));
         };
-        let row = probe.row(&q, loss);
         let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
         // Within the tolerance nobody is convicted, and in `exact` there is none.
         if let Some(detail) = leaf_mismatch(&probe, commit, position, &row, said) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness};
-use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
+use super::recomputation::{committed_total, leaf_state, recompute_row, recompute_sum};
 use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
 use crate::contribution::PackedContribution;
@@ -172,10 +172,10 @@ impl Case<'_> {
         let mut passing = true;
         for result in &self.verdict.results {
             let commit = &self.frozen.commit;
-            let leaf =
-                recompute(self.manifest, commit, result.position, state, self.witness, self.arithmetic);
-            let Some((q, loss)) = leaf else { return Figures::Unknown };
-            let (row, place) = (self.probe.row(&q, loss), result.position);
+            let (place, probe) = (result.position, &self.probe);
+            let row =
+                recompute_row(self.manifest, commit, place, state, self.witness, self.arithmetic, probe);
+            let Some(row) = row else { return Figures::Unknown };
             // Its own figures are wrong: it did not recompute what it says.
             if self.probe.deviation(&row, &result.row) > WRONG {
                 let (is, says) = (row.sketch, &result.row.sketch);

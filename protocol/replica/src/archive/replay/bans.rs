@@ -36,8 +36,10 @@ impl Replay<'_> {
         // A steward that convicts without the integers (DUTY-10) may have had them later, and they prove more.
         let with = match reading::exhibit(&self.archive.folder, self.ledger.layout(), round, &subject)? {
             Some(q) => {
-                let q = Arc::new(PackedContribution::new(self.ledger.layout(), &q));
-                let contributions = [((round, subject), q)].into_iter().chain(brought.contributions.clone());
+                // One of another length is nobody's.
+                let q = PackedContribution::whole_of(self.ledger.layout(), &q).map(Arc::new);
+                let contributions =
+                    q.map(|q| ((round, subject), q)).into_iter().chain(brought.contributions.clone());
                 Some(Brought { contributions: contributions.collect(), ..brought.clone() })
             }
             None => None,
