@@ -298,8 +298,9 @@ pub(super) struct NewArguments {
     pub(super) beyond_calibration: bool,
     /// Begin with this checkpoint instead of drawn parameters: a folder with config.json and model.safetensors (F32, BF16 or
     /// F16), or the files that model.safetensors.index.json names, as `muster run export` writes it and `transformers` a
-    /// LlamaForCausalLM, a MistralForCausalLM, a Qwen2ForCausalLM, an AlbertForMaskedLM or a Qwen2MoeForCausalLM. Of an export
-    /// of several rows of experts, name the folder of one of them: all rows of the new run begin with it.
+    /// LlamaForCausalLM, a MistralForCausalLM, a Qwen2ForCausalLM, a Qwen3ForCausalLM, an AlbertForMaskedLM or a
+    /// Qwen2MoeForCausalLM. Of an export of several rows of experts, name the folder of one of them: all rows of the new run
+    /// begin with it.
     #[arg(long, value_name = "DIR")]
     pub(super) init: Option<PathBuf>,
     /// Tokens of a window, where the settings do not say: memory for attention grows with their square [default: all that the
