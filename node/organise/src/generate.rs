@@ -13,6 +13,9 @@ use crate::DATA;
 use crate::ending::ending;
 use crate::tokenise::LoadedTokeniser;
 
+/// Bytes of a character at most whose last one is not there yet: some tokenisers give U+FFFD for each of them.
+const UNFINISHED: usize = 3;
+
 /// How the next token is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
@@ -108,14 +111,14 @@ impl<'a> Writer<'a> {
             self.tokens.extend(self.words.prompt("")?);
         }
         let kinds = self.manifest.data.kinds() as usize;
-        let (first, mut shown) = (self.tokens.len(), 0);
+        let (first, mut shown, mut why) = (self.tokens.len(), 0, Written::Full);
         for _ in 0..count {
             let logits = after(&self.tokens)?;
             // A padded vocabulary has kinds that no text has.
             let token = draw(&logits[..kinds.min(logits.len())], self.sampling, &mut self.stream);
             if self.words.end() == Some(token) {
-                self.ended = true;
-                return Ok(Written::Whole);
+                (self.ended, why) = (true, Written::Whole);
+                break;
             }
             self.tokens.push(token);
             let text = self.words.write(&self.tokens[first..]);
@@ -127,7 +130,13 @@ impl<'a> Writer<'a> {
             }
             shown = shown.max(whole.len());
         }
-        Ok(Written::Full)
+        // Whatever else is no text is shown as such.
+        let text = self.words.write(&self.tokens[first..]);
+        let mut rest = text.get(shown..).unwrap_or_default();
+        for _ in 0..if why == Written::Full { UNFINISHED } else { 0 } {
+            rest = rest.strip_suffix('\u{fffd}').unwrap_or(rest);
+        }
+        Ok(if rest.is_empty() || show(rest) { why } else { Written::Unread })
     }
 }
 
@@ -253,8 +262,8 @@ mod tests {
         (why, written)
     }
 
-    #[test]
-    fn a_text_ends_where_the_model_ends_it_and_the_next_line_begins_another() {
+    /// The manifest of a run of bytes, whose model is a decoder.
+    fn of_bytes() -> Manifest {
         let nobody = muster_core::ids::MemberId([0; 32]);
         let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
         let root = muster_core::ids::Digest::default();
@@ -267,7 +276,12 @@ mod tests {
             start: manifest::Start::Drawn,
             router: None,
         };
-        let manifest = Settings::default().manifest(&makers, data).unwrap();
+        Settings::default().manifest(&makers, data).unwrap()
+    }
+
+    #[test]
+    fn a_text_ends_where_the_model_ends_it_and_the_next_line_begins_another() {
+        let manifest = of_bytes();
         let words = Words::of(&manifest, Path::new("nowhere"), None).unwrap();
         assert_eq!((words.end(), words.prompt("").unwrap()), (Some(0), vec![0]));
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
@@ -282,6 +296,24 @@ mod tests {
         writer.read_line("").unwrap();
         writer.read_line("Thrice").unwrap();
         assert_eq!(writer.tokens, b"Twice!\nThrice".map(u32::from), "lines of one text");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_shown_but_for_an_unfinished_character() {
+        let manifest = of_bytes();
+        let words = Words::of(&manifest, Path::new("nowhere"), None).unwrap();
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        let cases: [(&[u8], usize, Written, &str); 5] = [
+            (b"\xfa\xfa", 9, Written::Whole, "\u{fffd}\u{fffd}"),
+            (b"a\xfa\xfa\xfa\xfa\xfa\xfab", 6, Written::Full, "a\u{fffd}\u{fffd}"),
+            (b"\xfab\xfa", 9, Written::Whole, "\u{fffd}b\u{fffd}"),
+            ("a\u{6771}".as_bytes(), 3, Written::Full, "a"),
+            ("a\u{6771}".as_bytes(), 9, Written::Whole, "a\u{6771}"),
+        ];
+        for (said, count, why, shown) in cases {
+            let mut writer = Writer::new(&manifest, &words, sampling).unwrap();
+            assert_eq!(spoken(&mut writer, said, count), (why, shown.to_owned()), "{said:?}");
+        }
     }
 
     #[test]
