@@ -36,7 +36,7 @@ pub(super) fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
         (all, 1) => eprintln!("reading with row {row}, the only one of {all} that is here"),
         (all, _) => eprintln!("reading with row {row} of {all}, which suits the prompt best"),
     }
-    tracing::info!("the model is read by {}", reading.describe());
+    tracing::debug!("the model is read by {}", reading.describe());
     let mut reader = reading.with(manifest, &parameters);
     write_text(arguments, manifest, &words, &mut |text| Ok(reader.after(read_of(manifest, text))))
 }
