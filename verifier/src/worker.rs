@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use muster_compute::{Backend, Machine, row};
 use muster_core::audit::{
-    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, recompute_row,
-    recompute_sum,
+    FrozenCommit, Judgement, Recomputing, Witness, committed_total, judge, leaf_state, recompute_sum,
 };
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
@@ -78,15 +77,16 @@ impl AuditWorker {
         let DrawnLeaves { positions, probe, .. } = drawn;
         let Self { manifest, first, threads, .. } = self;
         let mut results = Vec::with_capacity(positions.len());
-        let found = if manifest.local().is_none() && first.in_pieces().is_some() {
+        let in_pieces = manifest.local().is_none() && first.in_pieces().is_some();
+        let arithmetic = &mut **first;
+        let mut recomputing = Recomputing { manifest, commit, state: &state, witness, arithmetic };
+        let found = if in_pieces {
             positions.iter().try_for_each(|position| {
-                let row = recompute_row(manifest, commit, *position, &state, witness, &mut **first, probe)?;
+                let row = recomputing.row(*position, probe)?;
                 results.push(LeafResult { position: *position, row });
                 Some(())
             })
         } else {
-            let arithmetic = &mut **first;
-            let mut recomputing = Recomputing { manifest, commit, state: &state, witness, arithmetic };
             recomputing.each(positions, &mut |position, q, loss| {
                 results.push(LeafResult { position, row: row(*threads, probe, &q, loss) });
             })

@@ -59,6 +59,22 @@ impl Recomputing<'_> {
         });
         Some(())
     }
+
+    /// The row of one leaf, sketched as it is computed where that can be: its integers would take as much as the model. `None` when
+    /// its windows are unavailable.
+    pub fn row(&mut self, position: u32, probe: &Probe) -> Option<TableRow> {
+        let Self { manifest, commit, state, .. } = *self;
+        // LOCAL-8: a segment begins where the one before it ends.
+        if manifest.local().is_none()
+            && let Some(leaves) = self.arithmetic.in_pieces()
+        {
+            let task = leaf_task(manifest, commit, position, state, self.witness)?;
+            return Some(row_in_pieces(leaves, manifest, &task.job(), probe));
+        }
+        let mut found = None;
+        self.each(&[position], &mut |_, q, loss| found = Some(probe.row(&q, loss)))?;
+        found
+    }
 }
 
 /// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
@@ -74,28 +90,6 @@ pub fn recompute(
     let mut recomputing = Recomputing { manifest, commit, state, witness, arithmetic };
     recomputing.each(&[position], &mut |_, q, loss| found = Some((q, loss)))?;
     found
-}
-
-/// The row of one leaf of a contribution, recomputed: sketched as it is computed, where that can be. Its integers would take as much
-/// as the model. `None` when its windows are unavailable.
-pub fn recompute_row(
-    manifest: &Manifest,
-    commit: &Commit,
-    position: u32,
-    state: &State,
-    witness: &mut dyn Witness,
-    arithmetic: &mut dyn Arithmetic,
-    probe: &Probe,
-) -> Option<TableRow> {
-    // LOCAL-8: a segment begins where the one before it ends.
-    if manifest.local().is_none()
-        && let Some(leaves) = arithmetic.in_pieces()
-    {
-        let task = leaf_task(manifest, commit, position, state, witness)?;
-        return Some(row_in_pieces(leaves, manifest, &task.job(), probe));
-    }
-    let (q, loss) = recompute(manifest, commit, position, state, witness, arithmetic)?;
-    Some(probe.row(&q, loss))
 }
 
 fn row_in_pieces(

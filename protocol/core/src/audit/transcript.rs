@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness};
-use super::recomputation::{committed_total, leaf_state, recompute_row, recompute_sum};
+use super::recomputation::{Recomputing, committed_total, leaf_state, recompute_sum};
 use super::steps::Requested;
 use crate::assign;
 use crate::contribution::PackedContribution;
@@ -83,7 +83,8 @@ pub(super) fn judge_audit(
         return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     for position in positions {
-        let row = recompute_row(manifest, commit, position, &state, witness, arithmetic, &probe);
+        let state = &state;
+        let row = Recomputing { manifest, commit, state, witness, arithmetic }.row(position, &probe);
         let Some(row) = row else {
             return Ok(Judgement::Undecided("the training text is unavailable".into()));
         };

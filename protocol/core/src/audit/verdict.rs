@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness};
-use super::recomputation::{committed_total, leaf_state, recompute_row, recompute_sum};
+use super::recomputation::{Recomputing, committed_total, leaf_state, recompute_sum};
 use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
 use crate::contribution::PackedContribution;
@@ -172,9 +172,10 @@ impl Case<'_> {
         let mut passing = true;
         for result in &self.verdict.results {
             let commit = &self.frozen.commit;
-            let (place, probe) = (result.position, &self.probe);
-            let row =
-                recompute_row(self.manifest, commit, place, state, self.witness, self.arithmetic, probe);
+            let place = result.position;
+            let Self { manifest, witness, arithmetic, probe, .. } = self;
+            let (witness, arithmetic) = (&mut **witness, &mut **arithmetic);
+            let row = Recomputing { manifest, commit, state, witness, arithmetic }.row(place, probe);
             let Some(row) = row else { return Figures::Unknown };
             // Its own figures are wrong: it did not recompute what it says.
             if self.probe.deviation(&row, &result.row) > WRONG {
