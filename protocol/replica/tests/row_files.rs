@@ -308,7 +308,12 @@ fn limit_4_a_state_whose_step_the_disk_does_not_take_comes_back_to_the_memory() 
     let home = Home::open(&folder.0.join("home")).unwrap();
     let genesis = || Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
     // Where a file of its name is already, none is written; those that are there can be read.
-    let taken = |number: u32| folder.0.join(format!("home/rows/{number}.row"));
+    let taken = |number: u64| folder.0.join(format!("home/rows/{number}.row"));
+    let next = || {
+        let names = fs::read_dir(folder.0.join("home/rows")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        1 + names.map(|name| name.trim_end_matches(".row").parse::<u64>().unwrap()).max().unwrap()
+    };
     for takes in [true, false] {
         let (mut memory, disk) = (genesis(), genesis().with_state_files(home.row_files().unwrap(), NONE));
         let mut disk = disk.with_memory(if takes { || Some(1 << 40) } else { || Some(1 << 20) });
@@ -317,7 +322,8 @@ fn limit_4_a_state_whose_step_the_disk_does_not_take_comes_back_to_the_memory() 
         assert_eq!(memory.apply([Ok(&step(0))], None).unwrap(), disk.apply([Ok(&step(0))], None).unwrap());
         assert!(disk.state().shards.is_empty() && folder.row_files() > 0, "all of it is there");
         let before = disk.roots().clone();
-        (4..5).for_each(|number| fs::write(taken(number), b"").unwrap());
+        let number = next();
+        fs::write(taken(number), b"").unwrap();
         let applied = disk.apply([Ok(&step(1))], None);
         assert!(!disk.is_torn());
         if takes {
@@ -325,9 +331,12 @@ fn limit_4_a_state_whose_step_the_disk_does_not_take_comes_back_to_the_memory() 
             assert!(!disk.state().shards.is_empty(), "in memory until the disk takes it");
         } else {
             let why = applied.unwrap_err().to_string();
-            assert!(why.contains("4.row") && why.contains("has no room for another state"), "{why}");
+            assert!(
+                why.contains(&format!("{number}.row")) && why.contains("has no room for another state"),
+                "{why}"
+            );
             assert_eq!(*disk.roots(), before);
-            (4..5).for_each(|number| fs::remove_file(taken(number)).unwrap());
+            fs::remove_file(taken(number)).unwrap();
             assert_eq!(
                 memory.apply([Ok(&step(1))], None).unwrap(),
                 disk.apply([Ok(&step(1))], None).unwrap()

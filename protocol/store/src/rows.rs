@@ -31,11 +31,13 @@ pub type Rows = BTreeMap<ShardId, RowFile>;
 #[derive(Clone, Debug)]
 pub struct RowFiles {
     directory: PathBuf,
+    /// Number of the next file.
+    next: Arc<AtomicU64>,
 }
 
-/// Number of the next file. No number comes again in a process: files of a membership that has ended are removed by their names once
-/// nobody has them, which may be after the next one began.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// How often a process has begun such a directory. No number of a file comes again: files of a membership that has ended are removed by
+/// their names once nobody has them, which may be after the next one began.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// A row of a state. Copies of it share its files, which go with the last of them.
 #[derive(Clone, Debug)]
@@ -64,7 +66,8 @@ impl Home {
         let directory = self.at(ROWS);
         files::remove_directory(&directory)?;
         files::make_directory(&directory)?;
-        Ok(RowFiles { directory })
+        let next = BEGUN.fetch_add(1, Ordering::Relaxed) << 32;
+        Ok(RowFiles { directory, next: Arc::new(AtomicU64::new(next)) })
     }
 }
 
@@ -104,7 +107,7 @@ impl RowFiles {
     }
 
     fn file(&self) -> Result<Arc<ScratchFile>> {
-        let path = self.directory.join(format!("{}.row", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let path = self.directory.join(format!("{}.row", self.next.fetch_add(1, Ordering::Relaxed)));
         let created = patiently(|| File::options().write(true).create_new(true).open(&path));
         created.map_err(|error| StoreError::io(&path, &error))?;
         Ok(Arc::new(ScratchFile(path)))
