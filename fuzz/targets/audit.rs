@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use muster_compute::Exact;
 use muster_core::audit::docket::Docket;
-use muster_core::audit::{Judgement, Witness, judge, leaf_coin, recompute};
+use muster_core::audit::{Judgement, Recomputing, Witness, judge, leaf_coin};
 use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
 use muster_core::contribution::{Commitment, PackedContribution};
@@ -113,9 +113,10 @@ fn scene() -> Scene {
         let mut said = commit(&view, Slot(slot as u16), seat.quota).expect("a seat");
         let sums: Vec<(Vec<i32>, i64)> = (0..seat.quota)
             .map(|position| {
-                let state = scene.state.clone();
-                recompute(&manifest, &said, position, &state, &mut Everything(&scene), &mut exact)
-                    .expect("windows")
+                let (commit, state) = (&said, &scene.state);
+                let (witness, arithmetic) = (&mut Everything(&scene), &mut exact);
+                let mut recomputing = Recomputing { manifest: &manifest, commit, state, witness, arithmetic };
+                recomputing.leaf(position).expect("windows")
             })
             .collect();
         let mut q = vec![0; scene.state.parameters.len()];

@@ -316,12 +316,17 @@ fn say_init(folder: &Path, created: &Created) -> Outcome<()> {
 /// What a run takes of the memory of those who take part.
 fn say_memory(manifest: &Manifest) -> Outcome<()> {
     let machine = Machine::new(1, None);
-    let [node, verifier] = [memory::contributing, memory::auditing].map(|need| need(manifest, &machine));
-    let needs = [node, verifier, memory::hosting(manifest, 1)].map(|need| memory::shown(need.bytes()));
-    let [node, verifier, steward] = needs;
+    let needs = [
+        memory::contributing(manifest, &machine),
+        memory::auditing(manifest, &machine),
+        memory::hosting(manifest, 1),
+        memory::auditing_at_most(manifest, &machine),
+    ];
+    let [node, verifier, steward, most] = needs.map(|need| memory::shown(need.bytes()));
     say(&format!(
         "on one thread, a node takes about {node} of memory, a verifier {verifier}, the steward {steward}"
-    ))
+    ))?;
+    say(&format!("a verifier needs {most}: so much it takes to audit a contribution that is withheld"))
 }
 
 /// What a run takes of the disks of those who take part, until its last round, and of their lines in each.

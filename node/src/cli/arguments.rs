@@ -382,7 +382,7 @@ pub(super) struct GenerateArguments {
     #[command(flatten)]
     pub(super) compute: ComputeArguments,
     /// Where the model is read: auto, cpu, gpu or gpu:N, as `muster join` takes it. The text is the same [default: auto].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "ask")]
     pub(super) device: Option<DeviceChoice>,
 }
 

@@ -2,8 +2,6 @@
 
 use std::ffi::c_long;
 
-#[cfg(test)]
-use libmimalloc_sys::mi_option_get;
 use libmimalloc_sys::{mi_option_set, mi_option_t};
 
 /// `mi_option_purge_delay` of `mimalloc.h`, in milliseconds.
@@ -24,17 +22,17 @@ pub fn give_back_soon() {
     }
 }
 
-/// For how many milliseconds it is kept.
-#[cfg(test)]
-#[allow(unsafe_code)]
-pub fn kept_for() -> c_long {
-    // SAFETY: reads a number.
-    unsafe { mi_option_get(PURGE_DELAY) }
-}
-
 #[cfg(test)]
 mod tests {
+    use libmimalloc_sys::mi_option_get;
+
     use super::*;
+
+    #[allow(unsafe_code)]
+    fn kept_for() -> c_long {
+        // SAFETY: reads a number.
+        unsafe { mi_option_get(PURGE_DELAY) }
+    }
 
     /// The number of the option is the allocator's own matter: its default tells which one it is.
     #[test]

@@ -156,27 +156,23 @@ impl Gpu {
         times
     }
 
-    /// A decoder's logits of the token that follows these; on the processor where the device failed, and of what is no decoder. With
-    /// `there`, the call before had the same parameters.
+    /// A decoder's logits of the token that follows these, under these parameters or those of the call before; none where the device
+    /// failed.
+    ///
+    /// # Panics
+    /// As [`crate::Reader::after`].
     pub(crate) fn after(
         &mut self,
         manifest: &Manifest,
-        parameters: &[f32],
+        parameters: Option<&[f32]>,
         tokens: &[u32],
-        there: bool,
-    ) -> Vec<f32> {
+    ) -> Option<Vec<f32>> {
         let (model, length) = (&manifest.model, tokens.len());
-        if model.decoder().is_some() && (1..=model.sequence as usize).contains(&length) {
-            // What follows these tokens changes none of their rows.
-            let mut window = tokens.to_vec();
-            window.resize(model.sequence as usize + 1, 0);
-            let parameters = (!there).then_some(parameters);
-            let rows = length - 1..length;
-            if let Some(logits) = self.ask(|engine| engine.logits(model, parameters, &window, rows)) {
-                return logits;
-            }
-        }
-        self.exact.reader(manifest, parameters).after(tokens)
+        assert!((1..=model.sequence as usize).contains(&length), "a window has 1 to `sequence` tokens");
+        // What follows these tokens changes none of their rows.
+        let mut window = tokens.to_vec();
+        window.resize(model.sequence as usize + 1, 0);
+        self.ask(|engine| engine.logits(model, parameters, &window, length - 1..length))
     }
 
     /// What the loss of a leaf that was begun is made of, once it is computed.

@@ -66,42 +66,46 @@ impl Reading {
     /// Takes a model's parameters once, to read many texts with them.
     pub fn with<'a>(&'a mut self, manifest: &'a Manifest, parameters: &'a [f32]) -> TextReader<'a> {
         match self {
-            Self::Processor(exact) => TextReader::Processor(exact.reader(manifest, parameters)),
-            Self::Device(gpu) => TextReader::Device { gpu, manifest, parameters, there: false },
+            Self::Processor(exact) => TextReader {
+                device: None,
+                reader: Some(exact.reader(manifest, parameters)),
+                manifest,
+                parameters,
+            },
+            Self::Device(gpu) => {
+                TextReader { device: Some((gpu, false)), reader: None, manifest, parameters }
+            }
         }
     }
 }
 
 /// Parameters that texts are read with.
-pub enum TextReader<'a> {
-    /// On the processor.
-    Processor(Reader<'a>),
-    /// On a device.
-    Device {
-        /// The device.
-        gpu: &'a mut Gpu,
-        /// The run's agreement.
-        manifest: &'a Manifest,
-        /// The parameters, which the device has once a text was read.
-        parameters: &'a [f32],
-        /// Whether one was.
-        there: bool,
-    },
+pub struct TextReader<'a> {
+    /// A device that has not failed, and whether it has the parameters.
+    device: Option<(&'a mut Gpu, bool)>,
+    /// The processor, where no device reads.
+    reader: Option<Reader<'a>>,
+    manifest: &'a Manifest,
+    parameters: &'a [f32],
 }
 
 impl TextReader<'_> {
-    /// A decoder's logits of the token that follows these.
+    /// A decoder's logits of the token that follows these. Where the device fails, the processor goes on.
     ///
     /// # Panics
     /// When there are no tokens, or more than a window has.
     pub fn after(&mut self, tokens: &[u32]) -> Vec<f32> {
-        match self {
-            Self::Processor(reader) => reader.after(tokens),
-            Self::Device { gpu, manifest, parameters, there } => {
-                let logits = gpu.after(manifest, parameters, tokens, *there);
-                *there = true;
-                logits
+        let Self { device, reader, manifest, parameters } = self;
+        if let Some((gpu, there)) = device {
+            let logits = gpu.after(manifest, (!*there).then_some(*parameters), tokens);
+            *there = true;
+            if let Some(logits) = logits {
+                return logits;
             }
         }
+        if let Some((gpu, _)) = device.take() {
+            *reader = Some(gpu.exact.reader(manifest, parameters));
+        }
+        reader.as_mut().expect("the processor, where no device reads").after(tokens)
     }
 }

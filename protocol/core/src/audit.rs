@@ -16,7 +16,7 @@ mod verdict;
 
 pub use frozen::{FrozenCommit, frozen_commit};
 pub use judgement::{Judgement, Witness};
-pub use recomputation::{Recomputing, Sum, committed_total, leaf_state, leaf_task, recompute, recompute_sum};
+pub use recomputation::{Recomputing, Sum, committed_total, leaf_state, recompute_sum};
 pub use reduction::check_reduction;
 pub use root::source;
 pub use steps::leaf_coin;

@@ -126,15 +126,14 @@ impl PackedContribution {
         Some(values)
     }
 
-    /// Its sketch, of a chunk at a time: all of its integers would take as much as the model.
-    pub fn sketch(&self, layout: &Layout, probe: &Probe) -> Sketch {
+    /// Its sketch, of a chunk at a time: all of its integers would take as much as the model. `None` when a chunk is missing.
+    pub fn sketch(&self, layout: &Layout, probe: &Probe) -> Option<Sketch> {
         let mut sum = probe.row(&[], 0);
         for (index, range) in layout.chunks().iter().enumerate() {
-            let q = self.unpacked(layout, index..index + 1).or_bug("a chunk of each number");
-            let piece = probe.row_of_piece(range.start, &q.unwrap_or_default());
+            let piece = probe.row_of_piece(range.start, &self.unpacked(layout, index..index + 1)?);
             sum.sketch = probe.sum(&[sum.clone(), piece]).0;
         }
-        sum.sketch
+        Some(sum.sketch)
     }
 
     /// All of its integers.

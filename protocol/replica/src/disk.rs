@@ -93,6 +93,9 @@ pub fn following(manifest: &Manifest) -> Need {
 pub fn hosting(manifest: &Manifest, archived: u32) -> Need {
     let all = manifest.model.all_parameters();
     let states = manifest.retention.states.min(manifest.training.rounds);
+    // Of several rows none stays in memory.
+    let away = all > manifest.model.parameters() || memory::is_away(all);
+    let kept = newest(all, away).saturating_add(earlier(manifest, manifest.model.parameters()));
     let whole = u64::from(states / STEWARD_STATE_ROUNDS).saturating_add(2 + offered(manifest));
     let since = states.saturating_add(STEWARD_STATE_ROUNDS + 2);
     let updates = since.saturating_add(manifest.audit_window().max(manifest.model.lag()));
@@ -101,7 +104,7 @@ pub fn hosting(manifest: &Manifest, archived: u32) -> Need {
         (manifest.data.all_bytes(), "the run's text"),
         (reals(all, 3).saturating_mul(whole), "model.*"),
         (results(manifest).saturating_mul(u64::from(updates)), "the rounds whose aggregates are kept"),
-        (past(manifest, manifest.model.parameters()), "retention.states"),
+        (kept, "retention.states"),
         (ledger(manifest, beginners(manifest)), LEDGER),
     ])
 }
@@ -134,13 +137,21 @@ fn results(manifest: &Manifest) -> u64 {
     manifest.model.all_parameters().saturating_mul(Layout::of_run(manifest).planes() as u64)
 }
 
-/// States that are too large for the memory: the newest and the next one; and earlier ones, with their moments where the run may go
-/// back to them.
+/// States of so many parameters that are too large for the memory.
 fn past(manifest: &Manifest, parameters: u64) -> u64 {
+    newest(parameters, memory::is_away(parameters)).saturating_add(earlier(manifest, parameters))
+}
+
+/// The newest state and the next one, with their moments, where they are on the disk.
+fn newest(parameters: u64, away: bool) -> u64 {
+    if away { reals(parameters, 2 * 3) } else { 0 }
+}
+
+/// Earlier states, with their moments where the run may go back to them.
+fn earlier(manifest: &Manifest, parameters: u64) -> u64 {
     let vectors = if manifest.keeps_moments() { 3 } else { 1 };
     let bytes = memory::past(manifest, reals(parameters, vectors));
-    let newest = if memory::is_away(parameters) { reals(parameters, 2 * 3) } else { 0 };
-    newest.saturating_add(if bytes > memory::ROOM.past { bytes } else { 0 })
+    if bytes > memory::ROOM.past { bytes } else { 0 }
 }
 
 const LEDGER: &str = "training.rounds, for the ledger";

@@ -100,34 +100,40 @@ pub fn following(manifest: &Manifest, threads: usize) -> Need {
     holding(manifest, threads, all, results(manifest, all, usize::MAX))
 }
 
-/// What a verifier takes: following; an earlier state and a leaf on it, and contributions as they come.
+/// What a verifier takes: following; an earlier state and a leaf on it, and a contribution as it travels. Others wait while there is
+/// less.
 pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
-    let need = following(manifest, machine.threads);
-    let path = manifest.model.parameters();
-    let planes = Layout::of_run(manifest).planes() as u64;
-    // Beside a state the integers of a segment, or of a leaf from a device that was named. Those of a contribution stay packed, and a
-    // leaf from the processor is sketched as it is computed.
+    // Beside a state the integers of a segment, or of a leaf from a device that was named. A leaf from the processor is sketched as
+    // it is computed.
     let whole = manifest.local().is_some() || machine.gives_leaves_whole(manifest);
-    let audited = vectors(path, vectors_read(manifest) + if whole { planes } else { 0 });
-    let fetched = contribution(manifest).saturating_mul(FETCHED);
-    let leaves = need.leaves.max(machine.buffers(manifest));
-    Need { model: need.model.saturating_add(audited).saturating_add(fetched), leaves, ..need }
+    let planes = Layout::of_run(manifest).planes() as u64;
+    judging(manifest, machine, if whole { planes } else { 0 }, 1)
 }
 
 /// What a verifier takes at most, which no honest round takes: all leaves of a contribution that is withheld are summed, on what may
 /// turn out to be a device, while a second contribution waits.
 pub fn auditing_at_most(manifest: &Manifest, machine: &Machine) -> Need {
-    let need = auditing(manifest, machine);
     let planes = Layout::of_run(manifest).planes() as u64;
-    let named = manifest.local().is_some() || machine.gives_leaves_whole(manifest);
-    // A device has two leaves under way.
-    let found = !named && machine.is_on_device(manifest).unwrap_or(true);
-    let whole = vectors(manifest.model.parameters(), planes * if found { 3 } else { 1 });
-    Need { model: need.model.saturating_add(whole).saturating_add(contribution(manifest)), ..need }
+    let tolerates = Regime::of(manifest).keeps_integers();
+    let leaves = if machine.is_on_device(manifest).unwrap_or(true) {
+        // One is computed while the one before is added.
+        2
+    } else {
+        u64::from(manifest.local().is_some() || machine.gives_leaves_whole(manifest) || tolerates)
+    };
+    // TOL-6: the sum is compared with what was committed.
+    let sums = if tolerates { 2 } else { 1 };
+    judging(manifest, machine, planes * (leaves + sums), 2)
 }
 
-/// Contributions of a large model that a verifier has beside a state and a leaf. Others wait while it has less.
-const FETCHED: u64 = 1;
+/// Following, with a state that leaves are computed on, so many vectors of integers, and so many contributions.
+fn judging(manifest: &Manifest, machine: &Machine, integers: u64, contributions: u64) -> Need {
+    let need = following(manifest, machine.threads);
+    let audited = vectors(manifest.model.parameters(), vectors_read(manifest) + integers);
+    let fetched = contribution(manifest).saturating_mul(contributions);
+    let leaves = need.leaves.max(machine.buffers(manifest));
+    Need { model: need.model.saturating_add(audited).saturating_add(fetched), leaves, ..need }
+}
 
 /// Vectors of a state that leaves are computed on, where it is read from the disk.
 fn vectors_read(manifest: &Manifest) -> u64 {
@@ -145,7 +151,7 @@ pub fn waiting(parameters: u64) -> u64 {
 pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
     let need = paging(manifest, threads, 1);
     let path = manifest.model.parameters();
-    let waiting = if is_away(manifest.model.parameters()) { 0 } else { waiting(path) };
+    let waiting = if is_away(path) { 0 } else { waiting(path) };
     let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting) };
     Need { model: need.model.saturating_add(contribution(manifest)).saturating_add(measured), ..need }
 }
@@ -155,8 +161,9 @@ pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
 pub fn replaying(manifest: &Manifest, threads: usize) -> Need {
     let need = paging(manifest, threads, manifest.model.lag() as usize + 1);
     let planes = Layout::of_run(manifest).planes() as u64;
-    let state = if is_away(manifest.model.parameters()) { vectors_read(manifest) } else { 0 };
-    let computing = vectors(manifest.model.parameters(), state + planes);
+    let path = manifest.model.parameters();
+    let state = if is_away(path) { vectors_read(manifest) } else { 0 };
+    let computing = vectors(path, state + planes);
     Need { model: need.model.saturating_add(computing), ..need }
 }
 
@@ -241,7 +248,7 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let chain = if regime.recomputes_chains() { 5 + planes } else { 0 };
     // ROUND-29: the sum of the round ahead, beside what was committed to in this one.
     let ahead = if regime.foresees() { planes } else { 0 };
-    let state = if is_away(manifest.model.parameters()) { vectors_read(manifest) } else { 0 };
+    let state = if is_away(path) { vectors_read(manifest) } else { 0 };
     let leaves = machine.buffers(manifest).saturating_add(leaves);
     // By turns: what computing takes, beside the contribution before; and what is delivered, with what others bring, which is
     // together as much as one contribution for every member that reduces a part.
@@ -342,7 +349,9 @@ fn free(meminfo: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use muster_compute::DeviceChoice;
     use muster_core::ids::MemberId;
+    use muster_core::manifest::Profile;
     use muster_core::manifest::fixture::tiny;
 
     use super::*;
@@ -360,6 +369,28 @@ mod tests {
             // A hash of 32 bytes for each 64 KiB, and the pages that were read last.
             assert_eq!(large.bytes() - small.bytes(), (2 << 30) / 2048 + RECENT_BYTES);
             assert_eq!(large.beside_text().bytes(), small.beside_text().bytes());
+        }
+    }
+
+    #[test]
+    fn a_verifier_needs_room_for_what_a_cheat_can_have_it_sum() {
+        let (processor, named) = (DeviceChoice::Cpu, DeviceChoice::Gpu(0));
+        for (profile, device, vectors) in [
+            // The sum; the leaf as well; both, and what was committed.
+            (Profile::Exact, processor, 1),
+            (Profile::Exact, named, 2),
+            (Profile::F32, processor, 3),
+        ] {
+            let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 9, 2);
+            manifest.profile = profile;
+            let machine = Machine { device, ..Machine::new(1, None) };
+            let honest = auditing(&manifest, &machine).bytes();
+            let whole = if machine.gives_leaves_whole(&manifest) { 1 } else { 0 };
+            let more = auditing_at_most(&manifest, &machine).bytes() - honest - contribution(&manifest);
+            assert!(
+                more >= 4 * manifest.model.parameters() * (vectors - whole),
+                "{profile:?} {device}: {more}"
+            );
         }
     }
 

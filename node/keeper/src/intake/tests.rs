@@ -20,19 +20,24 @@ fn intake(folder: &Path) -> (Intake, Arc<Home>, Arc<Layout>) {
     (Intake::new(layout.clone(), home.clone(), mpsc::channel(1).0), home, layout)
 }
 
+/// Some blocks of a contribution.
+fn blocks(layout: &Layout, q: &[i32], numbers: &[u32]) -> Blocks {
+    let tree = Commitment::new(layout, q);
+    let block = |number: &u32| {
+        let data = tree.block(layout, q, Block(*number)).unwrap();
+        (data.block, Arc::new(data))
+    };
+    numbers.iter().map(block).collect()
+}
+
 #[test]
 fn a_whole_part_is_written_once_and_again_only_where_the_disk_did_not_take_it() {
     let folder = tempfile::tempdir().unwrap();
     let (intake, home, layout) = intake(folder.path());
     let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
-    let tree = Commitment::new(&layout, &q);
-    let (part, plan) = (Part(2), [1, 2].map(Block));
+    let plan = [1, 2].map(Block);
     let hold = |round, numbers: &[u32]| {
-        let opened = numbers.iter().map(|number| {
-            let data = tree.block(&layout, &q, Block(*number)).unwrap();
-            (data.block, Arc::new(data))
-        });
-        intake.hold(Round(round), sender, part, &plan, opened.collect()).unwrap()
+        intake.hold(Round(round), sender, Part(2), &plan, blocks(&layout, &q, numbers)).unwrap()
     };
     let files = |round| home.load_contribution(Round(round), &sender).unwrap().len();
     // ROUND-4: the receipt is due when every block of the part is held, and not before.
@@ -58,11 +63,9 @@ fn a_steward_reads_what_is_on_its_disk_and_holds_none_of_it() {
     let intake = intake.lean();
     let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
     let tree = Commitment::new(&layout, &q);
-    let (part, plan) = (Part(2), [1, 2].map(Block));
-    let hold = |number| {
-        let data = tree.block(&layout, &q, Block(number)).unwrap();
-        intake.hold(Round(5), sender, part, &plan, [(data.block, Arc::new(data))].into()).unwrap()
-    };
+    let plan = [1, 2].map(Block);
+    let hold =
+        |number| intake.hold(Round(5), sender, Part(2), &plan, blocks(&layout, &q, &[number])).unwrap();
     assert!(!hold(1));
     assert_eq!(intake.lock().len(), 1, "what is not whole is nowhere else");
     assert!(hold(2));
@@ -100,13 +103,9 @@ fn round_4_a_steward_takes_no_blocks_of_rounds_long_over() {
     let (intake, _, layout) = intake(folder.path());
     let intake = intake.lean();
     let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
-    let tree = Commitment::new(&layout, &q);
-    let hold = |round, blocks: &[u32]| {
-        let opened = blocks.iter().map(|number| {
-            let data = tree.block(&layout, &q, Block(*number)).unwrap();
-            (data.block, Arc::new(data))
-        });
-        intake.hold(Round(round), sender, Part(2), &[Block(1), Block(2)], opened.collect())
+    let plan = [1, 2].map(Block);
+    let hold = |round, numbers: &[u32]| {
+        intake.hold(Round(round), sender, Part(2), &plan, blocks(&layout, &q, numbers))
     };
     assert_eq!(hold(20, &[1, 2]), Ok(true));
     for round in 4..20 {

@@ -71,25 +71,16 @@ impl Recomputing<'_> {
             let task = leaf_task(manifest, commit, position, state, self.witness)?;
             return Some(row_in_pieces(leaves, manifest, &task.job(), probe));
         }
+        let (q, loss) = self.leaf(position)?;
+        Some(probe.row(&q, loss))
+    }
+
+    /// The integers and the loss of one leaf. `None` when its windows are unavailable.
+    pub fn leaf(&mut self, position: u32) -> Option<(Vec<i32>, i64)> {
         let mut found = None;
-        self.each(&[position], &mut |_, q, loss| found = Some(probe.row(&q, loss)))?;
+        self.each(&[position], &mut |_, q, loss| found = Some((q, loss)))?;
         found
     }
-}
-
-/// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
-pub fn recompute(
-    manifest: &Manifest,
-    commit: &Commit,
-    position: u32,
-    state: &State,
-    witness: &mut dyn Witness,
-    arithmetic: &mut dyn Arithmetic,
-) -> Option<(Vec<i32>, i64)> {
-    let mut found = None;
-    let mut recomputing = Recomputing { manifest, commit, state, witness, arithmetic };
-    recomputing.each(&[position], &mut |_, q, loss| found = Some((q, loss)))?;
-    found
 }
 
 fn row_in_pieces(
@@ -109,7 +100,7 @@ fn row_in_pieces(
 }
 
 /// One leaf of a contribution, to be recomputed. `None` when its windows are unavailable.
-pub fn leaf_task<'a>(
+fn leaf_task<'a>(
     manifest: &Manifest,
     commit: &Commit,
     position: u32,
@@ -196,20 +187,25 @@ pub fn recompute_sum(
             let task = leaf_task(manifest, commit, position, state, witness)?;
             let loss = leaves.leaf_in_pieces(manifest, &task.job(), &|first, piece| {
                 let mut q = lock(&q);
-                let places = q.iter_mut().skip(first);
-                places.zip(piece).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
+                // In any order: sums of integers have no other result.
+                add(&mut q[first..], piece);
             });
             sum.loss = sum.loss.wrapping_add(loss);
         }
         return Some(sum);
     }
     Recomputing { manifest, commit, state, witness, arithmetic }.each(&all, &mut |_, q, loss| {
-        // Wrapping: an honest sum stays below 2³⁰ (GRID-2), and a stranger's must not stop the judge.
-        sum.q.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
+        add(&mut sum.q, &q);
         sum.loss = sum.loss.wrapping_add(loss);
         sum.allowance.add(&q);
     })?;
     Some(sum)
+}
+
+/// Adds the integers of a leaf.
+fn add(sum: &mut [i32], leaf: &[i32]) {
+    // Wrapping: an honest sum stays below 2³⁰ (GRID-2), and a stranger's must not stop the judge.
+    sum.iter_mut().zip(leaf).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
 }
 
 /// The committed integers, where the witness has them.

@@ -149,8 +149,9 @@ impl Scene {
     fn row(&self, position: u32, off: i32) -> TableRow {
         let (manifest, state) = (self.ledger().manifest(), self.state());
         let mut shelf = Shelf { state: None, q: None };
-        let (mut q, loss) =
-            recompute(manifest, &self.commit, position, &state, &mut shelf, &mut Leaves).unwrap();
+        let (commit, state, witness, arithmetic) = (&self.commit, &state, &mut shelf, &mut Leaves);
+        let mut recomputing = Recomputing { manifest, commit, state, witness, arithmetic };
+        let (mut q, loss) = recomputing.leaf(position).unwrap();
         q.iter_mut().for_each(|q| *q += off);
         self.probe().row(&q, loss)
     }
@@ -443,8 +444,9 @@ fn assign_4_a_contribution_is_the_sum_of_its_first_positions() {
     let scene = Scene::honest();
     let manifest = scene.ledger().manifest();
     let leaf = |position| {
-        let state = scene.state();
-        recompute(manifest, &scene.commit, position, &state, &mut scene.shelf(), &mut Leaves).unwrap().0
+        let (commit, state) = (&scene.commit, &scene.state());
+        let (witness, arithmetic) = (&mut scene.shelf(), &mut Leaves);
+        Recomputing { manifest, commit, state, witness, arithmetic }.leaf(position).unwrap().0
     };
     for leaves in 1..=2 {
         let commit = Commit { leaves, ..scene.commit.clone() };

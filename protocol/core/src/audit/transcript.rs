@@ -7,7 +7,6 @@ use super::judgement::{Judgement, Witness};
 use super::recomputation::{Recomputing, committed_total, leaf_state, recompute_sum};
 use super::steps::Requested;
 use crate::assign;
-use crate::contribution::PackedContribution;
 use crate::error::Reject;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
@@ -16,8 +15,8 @@ use crate::messages::evidence::{Total, Transcript};
 use crate::messages::round::Commit;
 use crate::regime::Regime;
 use crate::sign::Signed;
-use crate::sketch::Probe;
 use crate::sketch::probe::WRONG;
+use crate::sketch::{Probe, Sketch};
 use crate::state::Arithmetic;
 
 /// What leaves are sketched with in the audit that a request opens (TOL-2): its beacon is the verifier's coin or, where
@@ -71,11 +70,11 @@ pub(super) fn judge_audit(
     }
     // Tried before the leaves: it costs no arithmetic.
     let committed = committed_total(manifest, &frozen, witness);
-    let differs = |q: &PackedContribution| {
-        let total = q.sketch(&Layout::of_run(manifest), &probe);
-        (total != sketch).then(|| format!("the table adds up to {sketch}, the committed total is {total}"))
+    let committed = committed.and_then(|q| q.sketch(&Layout::of_run(manifest), &probe));
+    let differs = |total: &Sketch| {
+        (*total != sketch).then(|| format!("the table adds up to {sketch}, the committed total is {total}"))
     };
-    if let Some(detail) = committed.as_deref().and_then(differs) {
+    if let Some(detail) = committed.as_ref().and_then(differs) {
         return guilty(FindingKind::SumMismatch, detail);
     }
     // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
@@ -110,7 +109,7 @@ pub(super) fn judge_audit(
     if let Some(detail) = sum.mismatch(manifest, commit) {
         return guilty(FindingKind::TotalMismatch, detail);
     }
-    match differs(&sum.packed(manifest)) {
+    match differs(&probe.sketch(&sum.q)) {
         Some(detail) => guilty(FindingKind::SumMismatch, detail),
         None => Ok(Judgement::NotGuilty("all leaves and the sum agree".into())),
     }

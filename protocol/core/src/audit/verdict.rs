@@ -23,8 +23,8 @@ use crate::messages::record::{Body, Record};
 use crate::messages::wire::BlockData;
 use crate::regime::Regime;
 use crate::sign::{Signed, Verified};
-use crate::sketch::Probe;
 use crate::sketch::probe::{SUSPECT, WRONG};
+use crate::sketch::{Probe, Sketch};
 use crate::state::{Arithmetic, State};
 
 /// Decides whether a verdict is false: against the verifier, whatever it is for the member (DUTY-9).
@@ -205,12 +205,11 @@ impl Case<'_> {
             Figures::Wrong(how) => return Ok(self.guilty(how)),
             Figures::Unknown => return Ok(no_text()),
         }
-        let Some(q) = self.total(&state) else {
+        let Some(total) = self.total(&state) else {
             return Ok(Judgement::Undecided(
                 "the drawn leaves agree, but the committed total is unavailable".into(),
             ));
         };
-        let total = q.sketch(&Layout::of_run(self.manifest), &self.probe);
         if total != sketch {
             return Ok(
                 self.guilty("the table does not add up to the committed total, and it lets it pass".into())
@@ -222,16 +221,18 @@ impl Case<'_> {
         Ok(Judgement::NotGuilty("the drawn leaves, the sum and the verifier's figures agree".into()))
     }
 
-    /// The committed integers: fetched, or recomputed where that gives the committed root. Where it does not, a leaf is
-    /// wrong that the verifier need not have drawn, and without the integers nothing follows.
-    fn total(&mut self, state: &State) -> Option<Arc<PackedContribution>> {
-        if let Some(q) = committed_total(self.manifest, &self.frozen, self.witness) {
-            return Some(q);
+    /// The sketch of the committed integers: of those that were fetched, or recomputed where that gives the committed root. Where it
+    /// does not, a leaf is wrong that the verifier need not have drawn, and without the integers nothing follows.
+    fn total(&mut self, state: &State) -> Option<Sketch> {
+        let layout = Layout::of_run(self.manifest);
+        let fetched = committed_total(self.manifest, &self.frozen, self.witness);
+        if let Some(total) = fetched.and_then(|q| q.sketch(&layout, &self.probe)) {
+            return Some(total);
         }
         let commit = &self.frozen.commit;
         let sum = recompute_sum(self.manifest, commit, state, self.witness, self.arithmetic)?;
         // Another root means another Q: nothing that adds up to it would be what was committed.
-        Some(sum.packed(self.manifest)).filter(|q| q.root() == commit.root)
+        (sum.root(self.manifest) == commit.root).then(|| self.probe.sketch(&sum.q))
     }
 
     fn state(&mut self) -> Option<State> {

@@ -175,7 +175,9 @@ impl Audits {
         let said = || asked.probe.sum(&opened.rows).0;
         // AUDIT-7: of integers that have the frozen root, whatever anybody says of their fingerprint.
         let layout = Layout::of_run(&self.manifest);
-        let total = q.as_ref().map_or_else(said, |q| q.sketch(&layout, &asked.probe));
+        let known = q.as_ref().and_then(|q| q.sketch(&layout, &asked.probe));
+        let q = q.filter(|_| known.is_some());
+        let total = known.unwrap_or_else(said);
         let (found, deviations) = case.finding(&asked.probe, opened, &total);
         let round = case.subject.commit.round;
         // TOL-12: right leaves alone say nothing of the sum, so no verdict is given on them.
@@ -263,12 +265,11 @@ impl Audits {
 
     /// All leaves were recomputed, and the committed total is not their sum.
     pub(super) fn doubt_total(&mut self, case: &mut Case, q: &PackedContribution) -> Result<(), Stop> {
-        let verdict = match (case.opened(), case.asked()) {
-            (Some(opened), Some(asked)) => {
-                let found = (
-                    Finding::Guilty(FindingKind::TotalMismatch),
-                    q.sketch(&Layout::of_run(&self.manifest), &asked.probe),
-                );
+        let layout = Layout::of_run(&self.manifest);
+        let total = case.asked().and_then(|asked| q.sketch(&layout, &asked.probe));
+        let verdict = match (case.opened(), total) {
+            (Some(opened), Some(total)) => {
+                let found = (Finding::Guilty(FindingKind::TotalMismatch), total);
                 self.signed_verdict(&case.subject, opened, found, true)?
             }
             _ => None,
