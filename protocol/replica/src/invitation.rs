@@ -31,19 +31,8 @@ pub fn invitation(said: &str) -> Outcome<Ticket> {
         Failure::environment(format!("{path}: the invitation in it cannot be read ({why})"))
     };
     let bytes = regular::read(Path::new(path), MOST).map_err(|error| failed(&error.cause()))?;
-    let line = text_of(bytes).ok_or_else(|| failed(&"it is no text"))?;
+    let line = String::from_utf8(regular::unmarked(bytes)).map_err(|_| failed(&"it is no text"))?;
     Ticket::from_line(&line).map_err(|misuse| Failure::usage(format!("{path}: {misuse}")))
-}
-
-/// UTF-8, or what some editors and shells of Windows write: UTF-16, which a mark begins.
-fn text_of(bytes: Vec<u8>) -> Option<String> {
-    let unit: fn([u8; 2]) -> u16 = match bytes.get(..2) {
-        Some([0xff, 0xfe]) => u16::from_le_bytes,
-        Some([0xfe, 0xff]) => u16::from_be_bytes,
-        _ => return String::from_utf8(bytes).ok(),
-    };
-    let (pairs, _) = bytes.as_chunks();
-    String::from_utf16(&pairs.iter().map(|pair| unit(*pair)).collect::<Vec<u16>>()).ok()
 }
 
 #[cfg(test)]

@@ -54,18 +54,38 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a regular file of at most `most` bytes.
+/// The text of a regular file of at most `most` bytes, as [`unmarked`] gives it.
 ///
 /// # Errors
 /// As of [`open`]; [`Kind::Refused`] for what is no UTF-8.
 pub fn text(path: &Path, most: u64) -> Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|error| {
+    String::from_utf8(unmarked(read(path, most)?)).map_err(|error| {
         let cause = format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to());
         StoreError::refused(path, cause, "check the path, or convert it")
     })
 }
 
-/// The same, and nothing where there is no such file.
+/// A text that people bring, as the UTF-8 that was meant: editors and shells of Windows begin it with a mark, or write the UTF-16
+/// that another mark begins. What is not so stays as it is.
+pub fn unmarked(mut bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.starts_with(b"\xEF\xBB\xBF") {
+        bytes.drain(..3);
+        return bytes;
+    }
+    let unit: fn([u8; 2]) -> u16 = match bytes.get(..2) {
+        Some([0xff, 0xfe]) => u16::from_le_bytes,
+        Some([0xfe, 0xff]) => u16::from_be_bytes,
+        _ => return bytes,
+    };
+    let (pairs, rest) = bytes[2..].as_chunks();
+    let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
+    match String::from_utf16(&units) {
+        Ok(text) if rest.is_empty() => text.into_bytes(),
+        _ => bytes,
+    }
+}
+
+/// The same as [`text`], and nothing where there is no such file.
 ///
 /// # Errors
 /// As of [`text`], but for [`Kind::Missing`].
@@ -129,6 +149,31 @@ mod tests {
         // A hole takes no room on the disk, and must take none in memory.
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(read(&path, 1 << 20).unwrap_err().kind(), Kind::Refused);
+    }
+
+    #[test]
+    fn a_text_is_read_as_editors_of_windows_write_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let read = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            text(&path, 100)
+        };
+        let meant = "name = \"d\u{e4} \u{1f600}\"\r\n";
+        let marked = format!("\u{feff}{meant}");
+        assert_eq!(read(meant.as_bytes()).unwrap(), meant);
+        assert_eq!(read(marked.as_bytes()).unwrap(), meant);
+        for unit in [u16::to_le_bytes, u16::to_be_bytes] {
+            let mut bytes: Vec<u8> = marked.encode_utf16().flat_map(unit).collect();
+            assert_eq!(read(&bytes).unwrap(), meant);
+            bytes.pop();
+            assert!(read(&bytes).unwrap_err().to_string().contains("is not UTF-8 text (byte 0)"));
+        }
+        // A mark within is text, and half a mark is none.
+        for odd in ["a\u{feff}".as_bytes(), b"\xEF\xBB", b"\xFF", b"\xFF\xFE\x00\xD8"] {
+            assert_eq!(unmarked(odd.to_vec()), odd);
+        }
+        assert_eq!(unmarked(marked.repeat(2).into_bytes()), format!("{meant}{marked}").into_bytes());
     }
 
     #[cfg(unix)]
