@@ -19,6 +19,7 @@ pub mod pack;
 pub mod plan;
 mod pointer;
 pub mod prospect;
+mod python;
 pub mod ranking;
 pub mod rates;
 pub mod size;

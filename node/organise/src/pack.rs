@@ -9,9 +9,12 @@ mod opened;
 mod parquet;
 mod piece;
 mod plain;
+mod quotes;
 mod saved;
 mod table;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -117,8 +120,13 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
         Joining::new(options, numbers.as_ref(), joined).join(texts, &mut told)
     };
     let mut train = join(DataFile::Training, &mut sources.train)?;
+    some_text(&train, "to train on", &options.text, &reading)?;
     let held_out = match &mut sources.held_out {
-        Some(held_out) => join(DataFile::HeldOut, held_out)?,
+        Some(held_out) => {
+            let held_out = join(DataFile::HeldOut, held_out)?;
+            some_text(&held_out, "to hold out", &options.held_out, &reading)?;
+            held_out
+        }
         None => train.hold_out(&draft, HELD_OUT_PART)?,
     };
     let data = dataset::pack_joined(train, held_out, draft, numbering.as_ref(), options.router)?;
@@ -130,6 +138,21 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     let remarks = remarks(options, &reading, &sources, &data);
     let ending = numbers.and_then(|numbers| numbers.ending);
     Ok(PackedCorpus { data, ending, remarks, unigram, bigram, shares: row_shares(&corpus)? })
+}
+
+/// Refuses texts of which nothing is left; `paths` are what somebody named for them.
+fn some_text(joined: &JoinedTexts, what: &str, paths: &[PathBuf], reading: &Reading) -> Outcome<()> {
+    if joined.len() > 0 {
+        return Ok(());
+    }
+    let paths = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let (without, column) = (reading.without.get(), &reading.column);
+    let rows = if without > 0 {
+        format!("; {} without text in {column:?}, --column names another", counted(without, "row"))
+    } else {
+        String::new()
+    };
+    Err(Failure::environment(format!("{paths}: nothing {what}: all of it is empty{rows}; name more text")))
 }
 
 /// A tokeniser, and what ends texts in its numbers.
@@ -223,6 +246,15 @@ impl Sources {
         let share = |inputs| Share::new(Path::new("held out"), inputs, None, reading);
         let held_out = (!held_out.is_empty()).then(|| Mixture::new(vec![share(held_out)]));
         Ok(Self { train: Mixture::new(shares), held_out, texts: all, kept })
+    }
+
+    /// A file that is trained on and held out as well, if there is one.
+    fn in_both(&self) -> Option<&Path> {
+        let trained: BTreeSet<PathBuf> =
+            self.texts.iter().filter_map(|input| fs::canonicalize(&input.path).ok()).collect();
+        let is_trained =
+            |input: &&Input| fs::canonicalize(&input.path).is_ok_and(|path| trained.contains(&path));
+        self.kept.iter().find(is_trained).map(|input| input.path.as_path())
     }
 
     /// Bytes on the disk, where there is no pipe.
@@ -330,11 +362,23 @@ fn remarks(options: &PackOptions, reading: &Reading, sources: &Sources, data: &D
         }
     };
     noticed(reading.hidden.get(), "hidden name", "left out: what begins with a dot is packed by naming it");
+    let what = "left out: what is neither a file nor a folder is packed by naming it";
+    noticed(reading.links.get(), "link", what);
     let column = &reading.column;
     noticed(reading.without.get(), "row", &format!("left out, without text in {column:?}"));
-    noticed(reading.line_ends.get(), "piece", "of text had line ends of Windows (CR LF), which became LF");
+    noticed(
+        reading.line_ends.get(),
+        "piece",
+        "of text had line ends of Windows or old Macs (CR LF, CR), which became LF",
+    );
     if !options.weights.is_empty() {
         remarks.push(sources.train.account());
+    }
+    if let Some(path) = sources.in_both() {
+        remarks.push(format!(
+            "warning: {} is trained on and held out as well: losses on the held-out text then say nothing",
+            path.display()
+        ));
     }
     if let Some(wanted) = options.train_tokeniser.filter(|wanted| data.kinds() < *wanted) {
         remarks.push(format!(

@@ -15,7 +15,7 @@ use super::parquet::ParquetRows;
 use super::piece::{Format, Piece, Pieces, Reading, until_fault};
 use super::plain::{self, PlainText};
 use super::saved;
-use super::table::Table;
+use super::table::{Dialect, Table};
 
 /// Faults of files that are told at once.
 const TOLD: usize = 20;
@@ -38,6 +38,7 @@ enum Kind {
     Jsonl,
     Csv,
     Tsv,
+    TsvPlain,
     Arrow,
     Parquet,
 }
@@ -49,6 +50,7 @@ impl From<Format> for Kind {
             Format::Jsonl => Self::Jsonl,
             Format::Csv => Self::Csv,
             Format::Tsv => Self::Tsv,
+            Format::TsvPlain => Self::TsvPlain,
         }
     }
 }
@@ -142,6 +144,8 @@ fn walk(folder: &Path, reading: &Reading, found: &mut Vec<Input>) -> Outcome<()>
             walk(&entry.path(), reading, found)?;
         } else if kind.is_file() {
             found.push(Input { bytes: Some(length(&entry.path())?), path: entry.path() });
+        } else {
+            reading.links.set(reading.links.get() + 1);
         }
     }
     Ok(())
@@ -166,8 +170,9 @@ fn texts(input: &Input, reading: &Rc<Reading>) -> Outcome<Pieces> {
             until_fault(move || rows.piece())
         }
         Kind::Jsonl => rows(JsonLines::new(Opened::new(input, reading)?, reading)),
-        Kind::Csv => table(Table::new(Opened::new(input, reading)?, b",;\t", reading)?),
-        Kind::Tsv => table(Table::new(Opened::new(input, reading)?, b"\t", reading)?),
+        Kind::Csv => table(Table::new(Opened::new(input, reading)?, Dialect::CSV, reading)?),
+        Kind::Tsv => table(Table::new(Opened::new(input, reading)?, Dialect::TSV, reading)?),
+        Kind::TsvPlain => table(Table::new(Opened::new(input, reading)?, Dialect::TSV_PLAIN, reading)?),
         Kind::Json | Kind::Plain => {
             let opened = Opened::new(input, reading)?;
             if kind == Kind::Json && plain::whole_object(&opened.head) {

@@ -9,8 +9,9 @@ use muster_store::dataset::TextName;
 use serde_json::{Map, Value};
 
 use super::field::{Field, field};
-use super::opened::{Opened, unread};
-use super::piece::{Piece, ROW_BYTES, Reading};
+use super::opened::{CONVERT, Opened, unread};
+use super::piece::{Piece, ROW_BYTES, Reading, ends_with_cr};
+use crate::python::words_quoted;
 
 /// Bytes of a row whose fields are named.
 const NAMED_BYTES: usize = 1 << 20;
@@ -19,6 +20,8 @@ const NAMED_BYTES: usize = 1 << 20;
 pub(super) struct JsonLines {
     name: Arc<str>,
     bytes: Box<dyn BufRead>,
+    /// What ends a line: no JSON has one within a text.
+    end: u8,
     reading: Rc<Reading>,
     /// Lines that were read.
     line: u64,
@@ -29,7 +32,8 @@ pub(super) struct JsonLines {
 impl JsonLines {
     pub(super) fn new(opened: Opened, reading: &Rc<Reading>) -> Self {
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
-        Self { name, bytes: opened.bytes(), reading, line: 0, rows: 0 }
+        let end = if ends_with_cr(&opened.head) { b'\r' } else { b'\n' };
+        Self { name, bytes: opened.bytes(), end, reading, line: 0, rows: 0 }
     }
 
     /// The next text; none after the last one.
@@ -37,7 +41,7 @@ impl JsonLines {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let read = (&mut self.bytes).take(ROW_BYTES as u64 + 1).read_until(b'\n', &mut line);
+            let read = (&mut self.bytes).take(ROW_BYTES as u64 + 1).read_until(self.end, &mut line);
             if read.map_err(|error| unread(&self.name, &error))? == 0 {
                 return Ok(None);
             }
@@ -49,7 +53,8 @@ impl JsonLines {
                 continue;
             }
             self.rows += 1;
-            match self.text(&line)? {
+            // Files that were put together have marks within.
+            match self.text(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line))? {
                 Some(text) if !text.is_empty() => {
                     let settled = self.reading.settled(text);
                     let text = settled.map_err(|what| self.wrong(&what, "mend it or leave it out"))?;
@@ -66,9 +71,17 @@ impl JsonLines {
     fn text(&self, line: &[u8]) -> Outcome<Option<String>> {
         let column = &self.reading.column;
         let broken = |what: &str| self.wrong(what, "mend it or leave it out");
-        let found = field(line, column).map_err(|error| broken(&format!("is no JSON ({error})")))?;
+        // Python writes floats that are no numbers, which no JSON has.
+        let found = field(line, column).or_else(|error| {
+            let again = field(&words_quoted(line), column);
+            again.map_err(|_| match core::str::from_utf8(line) {
+                Ok(_) => broken(&format!("is no JSON ({error})")),
+                Err(_) => self.wrong("is not UTF-8 text", CONVERT),
+            })
+        })?;
         if !line.trim_ascii_start().starts_with(b"{") {
-            return Err(broken("is no JSON object"));
+            let then = "mend it or leave it out (of a list: jq -c '.[]' FILE > rows.jsonl)";
+            return Err(self.wrong("is no JSON object", then));
         }
         match found {
             Field::Text(text) => Ok(Some(text)),

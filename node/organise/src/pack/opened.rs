@@ -1,7 +1,7 @@
 //! Files and pipes, as the bytes that they were before somebody compressed them.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, IsTerminal, Read};
+use std::io::{self, BufRead, BufReader, Cursor, IsTerminal, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,11 +11,15 @@ use muster_replica::exit::{Failure, Outcome};
 use muster_store::regular;
 
 use super::piece::Reading;
+use crate::pointer::no_pointer;
 
 /// Bytes at the beginning that are looked at.
 const HEAD: u64 = 64 << 10;
+/// The way out where bytes are no UTF-8: what Windows calls ANSI is the usual cause.
+pub(super) const CONVERT: &str =
+    "leave it out or convert it (iconv -f WINDOWS-1252 -t UTF-8, if it was written so)";
 /// What some files begin with that hold no text as it is: what they are, and the way out.
-const OTHERS: [(&[u8], &str, &str); 10] = [
+const OTHERS: [(&[u8], &str, &str); 12] = [
     (b"\xFF\xFE\0\0", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\0\0\xFE\xFF", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\xFF\xFE", "is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
@@ -24,9 +28,17 @@ const OTHERS: [(&[u8], &str, &str); 10] = [
     (b"BZh", "is compressed by bzip2", "unpack it, or pipe it: --text <(bzcat FILE)"),
     (b"\xFD7zXZ\0", "is compressed by xz", "unpack it, or pipe it: --text <(xzcat FILE)"),
     (b"PK\x03\x04", "is a ZIP archive, or a document of an office program", "save it as plain text"),
+    (b"7z\xBC\xAF\x27\x1C", "is a 7-Zip archive", "unpack it, and name the folder"),
     (b"%PDF-", "is a PDF", "save it as plain text"),
+    (b"{\\rtf", "is rich text (RTF) of an office program", "save it as plain text"),
     (b"\xD0\xCF\x11\xE0", "is a document of an office program", "save it as plain text"),
 ];
+/// What compressed files begin with: those of gzip, and of zstd's frames of data and of those that are skipped.
+const GZIP: &[u8] = b"\x1F\x8B";
+const ZSTD: &[u8] = b"\x28\xB5\x2F\xFD";
+const SKIPPED: &[u8] = b"\x2A\x4D\x18";
+/// What a tape archive has in its first header, and where.
+const TAR: (usize, &[u8]) = (257, b"ustar");
 
 /// A file or pipe.
 #[derive(Clone, Debug)]
@@ -66,10 +78,10 @@ impl Opened {
             return Err(Failure::environment(format!("{name}: {what}")));
         }
         let all = Cursor::new(packed.clone()).chain(rest);
-        let (mut head, rest): (Vec<u8>, Box<dyn Read>) = if packed.starts_with(b"\x1F\x8B") {
-            boxed(MultiGzDecoder::new(BufReader::new(all))).map_err(unread)?
-        } else if packed.starts_with(b"\x28\xB5\x2F\xFD") {
-            boxed(zstd::Decoder::new(all).map_err(unread)?).map_err(unread)?
+        let (mut head, rest): (Vec<u8>, Box<dyn Read>) = if packed.starts_with(GZIP) {
+            boxed(Unpacked(MultiGzDecoder::new(BufReader::new(all)))).map_err(unread)?
+        } else if is_zstd(&packed) {
+            boxed(Unpacked(zstd::Decoder::new(all).map_err(unread)?)).map_err(unread)?
         } else {
             (packed, all.into_inner().1.boxed())
         };
@@ -77,8 +89,9 @@ impl Opened {
         if head.starts_with(b"\xEF\xBB\xBF") {
             head.drain(..3);
         }
-        match OTHERS.iter().find(|(magic, ..)| head.starts_with(magic)) {
-            Some((_, what, then)) => Err(Failure::environment(format!("{name}: {what}; {then}"))),
+        no_pointer(&input.path, &head)?;
+        match other(&head) {
+            Some((what, then)) => Err(Failure::environment(format!("{name}: {what}; {then}"))),
             None => Ok(Self { name, head, rest }),
         }
     }
@@ -87,6 +100,44 @@ impl Opened {
     pub(super) fn bytes(self) -> Box<dyn BufRead> {
         Box::new(BufReader::new(Cursor::new(self.head).chain(self.rest)))
     }
+}
+
+/// Whether this begins as a file that zstd compressed.
+fn is_zstd(head: &[u8]) -> bool {
+    let skipped = head.first().is_some_and(|byte| byte >> 4 == 5) && head[1..].starts_with(SKIPPED);
+    head.starts_with(ZSTD) || skipped
+}
+
+/// Refuses what a file of rows is not that is read at several places: a pointer, or compressed as a whole.
+///
+/// # Errors
+/// [`Failure`] naming the file, and how to have it read.
+pub(super) fn no_wrapping(path: &Path, file: &File) -> Outcome<()> {
+    let name = path.display().to_string();
+    let failed = |error: io::Error| unread(&name, &error);
+    let mut beginning = Vec::new();
+    let mut file = file;
+    file.take(HEAD).read_to_end(&mut beginning).map_err(failed)?;
+    file.rewind().map_err(failed)?;
+    no_pointer(path, &beginning)?;
+    if beginning.starts_with(GZIP) || is_zstd(&beginning) {
+        let what = "is compressed as a whole, and is read at several places; unpack it";
+        return Err(Failure::environment(format!("{name}: {what}")));
+    }
+    Ok(())
+}
+
+/// What a file is that begins like this, and the way out, if it holds no text as it is.
+fn other(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let (at, mark) = TAR;
+    if head.get(at..).is_some_and(|rest| rest.starts_with(mark)) {
+        return Some(("is a tar archive", "unpack it (tar -xf FILE), and name the folder"));
+    }
+    if head.starts_with(GZIP) || is_zstd(head) {
+        return Some(("is compressed twice", "unpack it once"));
+    }
+    let found = OTHERS.iter().find(|(magic, ..)| head.starts_with(magic));
+    found.map(|(_, what, then)| (*what, *then))
 }
 
 /// A failure to read on.
@@ -123,6 +174,27 @@ fn head<R: Read>(mut source: R) -> io::Result<(Vec<u8>, R)> {
 fn boxed<R: Read + 'static>(source: R) -> io::Result<(Vec<u8>, Box<dyn Read>)> {
     let (head, rest) = head(source)?;
     Ok((head, Box::new(rest)))
+}
+
+/// What a decompressor reads. It says what to do where that fails.
+struct Unpacked<R>(R);
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into).map_err(|error| {
+            // What the disk says is passed on as it is.
+            if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted {
+                return error;
+            }
+            let then = match error.to_string() {
+                what if what.contains("too much memory") => {
+                    "pipe it: --text <(zstd -dc --long=31 FILE) --format …"
+                }
+                _ => "it is damaged, or no whole file; get it again",
+            };
+            io::Error::other(format!("{error}: {then}"))
+        })
+    }
 }
 
 /// Counts what is read.

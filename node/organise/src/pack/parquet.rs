@@ -11,14 +11,14 @@ use std::vec;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TextName;
 use muster_store::regular;
-use parquet::basic::{ConvertedType, LogicalType};
+use parquet::basic::{ConvertedType, LogicalType, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use super::opened::unread;
+use super::opened::{no_wrapping, unread};
 use super::piece::{Piece, Reading};
 
 /// Rows that are read at once.
@@ -49,6 +49,7 @@ impl ParquetRows {
     pub(super) fn open(path: &Path, reading: &Rc<Reading>) -> Outcome<Self> {
         let name: Arc<str> = path.display().to_string().into();
         let file = regular::open(path, u64::MAX).map_err(|error| unread(&name, &error.cause()))?;
+        no_wrapping(path, &file)?;
         let reader = caught(|| SerializedFileReader::new(file)).map_err(|error| damaged(&name, &error))?;
         let (column, depth) = column(reader.metadata().file_metadata().schema_descr(), &reading.column)
             .map_err(|what| Failure::usage(format!("{name}: {what}")))?;
@@ -66,8 +67,11 @@ impl ParquetRows {
                 continue;
             };
             self.row += 1;
-            let text = caught(|| value.as_ref().map_or(Ok(""), ByteArray::as_utf8).map(str::to_owned))
-                .map_err(|error| damaged(&self.name, &error))?;
+            let bytes = value.as_ref().map_or(&[][..], ByteArray::data).to_owned();
+            let text = String::from_utf8(bytes).map_err(|_| {
+                let then = "name a column of text with --column";
+                Failure::environment(format!("{}, row {}: is not UTF-8 text; {then}", self.name, self.row))
+            })?;
             // A row without text is no text: its end would follow the end of the one before.
             if text.is_empty() {
                 self.reading.skip();
@@ -126,10 +130,13 @@ impl ParquetRows {
 fn column(schema: &SchemaDescriptor, name: &str) -> Result<(usize, i16), String> {
     let path = |column: &ColumnDescriptor| column.path().parts().join(".");
     let found = schema.columns().iter().enumerate().find(|(_, column)| path(column) == name);
+    // One value of each row, and no list of them. Some programs write texts as bytes of which they say nothing.
     let of_text = |column: &ColumnDescriptor| {
-        let said = matches!(column.logical_type_ref(), Some(LogicalType::String));
-        // One value of each row, and no list of them.
-        column.max_rep_level() == 0 && (said || column.converted_type() == ConvertedType::UTF8)
+        let said = match column.logical_type_ref() {
+            Some(logical) => *logical == LogicalType::String,
+            None => matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::NONE),
+        };
+        said && column.max_rep_level() == 0 && column.physical_type() == Type::BYTE_ARRAY
     };
     match found {
         Some((place, column)) if of_text(column) => Ok((place, column.max_def_level())),
@@ -137,7 +144,13 @@ fn column(schema: &SchemaDescriptor, name: &str) -> Result<(usize, i16), String>
             let what = if found.is_some() { "holds no text in its column" } else { "has no column" };
             let texts = schema.columns().iter().filter(|column| of_text(column));
             let texts = texts.map(|column| path(column)).collect::<Vec<_>>().join(", ");
-            Err(format!("{what} {name:?}; name one of text with --column: {texts}"))
+            let then = if texts.is_empty() {
+                "it has no column of text; texts in lists can be written as JSON lines by another program"
+                    .into()
+            } else {
+                format!("name one of text with --column: {texts}")
+            };
+            Err(format!("{what} {name:?}; {then}"))
         }
     }
 }
@@ -149,6 +162,14 @@ fn caught<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String
 }
 
 fn damaged(name: &str, error: &dyn Display) -> Failure {
+    let error = error.to_string();
+    // The library was built without what few programs use.
+    if let Some((_, how)) = error.split_once("Disabled feature at compile time: ") {
+        let then = "write it again with zstd or snappy";
+        return Failure::environment(format!(
+            "{name}: is compressed by {how}, which cannot be read here; {then}"
+        ));
+    }
     Failure::environment(format!("{name}: is no Parquet file, or damaged ({error}); get it again"))
 }
 
@@ -242,12 +263,14 @@ mod tests {
         let missing = refused("story");
         assert_eq!(missing.exit, Exit::Usage);
         assert!(
-            missing
-                .message
-                .contains("has no column \"story\"; name one of text with --column: text, title, doc.text"),
+            missing.message.contains(
+                "has no column \"story\"; name one of text with --column: text, title, doc.text, image"
+            ),
             "{missing}"
         );
-        for column in ["id", "tags", "image"] {
+        // Bytes of which nothing is said may be text; here there are none.
+        assert!(refused("image").message.contains("nothing to train on"));
+        for column in ["id", "tags"] {
             assert!(refused(column).message.contains("holds no text in its column"), "{column}");
         }
         let whole = fs::read(&path).unwrap();

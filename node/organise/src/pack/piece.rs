@@ -19,6 +19,8 @@ pub enum Format {
     Csv,
     /// A table with tabs, whose first line names the columns.
     Tsv,
+    /// The same, with quotes that are text like any other.
+    TsvPlain,
 }
 
 /// Bytes of a row of a table, or of a line of JSON, that are read before it is refused.
@@ -36,6 +38,11 @@ pub(super) struct Piece {
 
 /// Pieces in order.
 pub(super) type Pieces = Box<dyn Iterator<Item = Outcome<Piece>>>;
+
+/// Whether lines end with CR alone, as on old Macs: no other line end is among the first bytes of a file.
+pub(super) fn ends_with_cr(head: &[u8]) -> bool {
+    head.contains(&b'\r') && !head.contains(&b'\n')
+}
 
 /// The pieces that a reader gives until it has none or fails: what follows a fault is not looked at.
 pub(super) fn until_fault(mut piece: impl FnMut() -> Outcome<Option<Piece>> + 'static) -> Pieces {
@@ -60,16 +67,24 @@ pub(super) struct Reading {
     pub(super) bytes: Cell<u64>,
     /// Rows that had no text.
     pub(super) without: Cell<u64>,
-    /// Texts that had line ends of Windows.
+    /// Texts that had line ends of Windows or of old Macs.
     pub(super) line_ends: Cell<u64>,
     /// Files and folders that were left out since they are hidden.
     pub(super) hidden: Cell<u64>,
+    /// Links, and what else is neither a file nor a folder, that were left out.
+    pub(super) links: Cell<u64>,
 }
 
 impl Reading {
     pub(super) fn new(column: &str, format: Option<Format>) -> Self {
-        let [bytes, without, line_ends, hidden] = [0; 4].map(Cell::new);
-        Self { column: column.to_owned(), format, bytes, without, line_ends, hidden }
+        let [bytes, without, line_ends, hidden, links] = [0; 5].map(Cell::new);
+        Self { column: column.to_owned(), format, bytes, without, line_ends, hidden, links }
+    }
+
+    /// The same with LF in the place of every CR: of a file whose lines end as on old Macs.
+    pub(super) fn mended(&self, text: String) -> String {
+        self.line_ends.set(self.line_ends.get() + 1);
+        text.replace('\r', "\n")
     }
 
     /// A text as it is packed: with line ends of one kind, so that people on all systems pack the same.

@@ -8,8 +8,8 @@ use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TextName;
 use serde::de::IgnoredAny;
 
-use super::opened::{Opened, unread};
-use super::piece::{Piece, Reading};
+use super::opened::{CONVERT, Opened, unread};
+use super::piece::{Piece, Reading, ends_with_cr};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
@@ -25,6 +25,8 @@ pub(super) struct PlainText {
     begun: Vec<u8>,
     /// Bytes that were given.
     given: u64,
+    /// Whether lines end with CR alone.
+    by_cr: bool,
     over: bool,
 }
 
@@ -44,7 +46,8 @@ impl PlainText {
             )));
         }
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
-        Ok(Self { name, bytes: opened.bytes(), reading, begun: Vec::new(), given: 0, over: false })
+        let by_cr = ends_with_cr(&opened.head);
+        Ok(Self { name, bytes: opened.bytes(), reading, begun: Vec::new(), given: 0, by_cr, over: false })
     }
 
     fn piece(&mut self) -> Outcome<Piece> {
@@ -60,16 +63,14 @@ impl PlainText {
             Err(error) => {
                 let at = self.given + error.valid_up_to() as u64;
                 let what = format!("is not UTF-8 text (byte {at})");
-                return Err(Failure::environment(format!(
-                    "{}: {what}; leave it out or convert it",
-                    self.name
-                )));
+                return Err(Failure::environment(format!("{}: {what}; {CONVERT}", self.name)));
             }
         };
         let line = usize::from(!self.over && whole > 0 && bytes[whole - 1] == b'\r');
         self.begun = bytes.split_off(whole - line);
         let text = String::from_utf8(bytes).map_err(|error| unread(&self.name, &error))?;
         let length = text.len() as u64;
+        let text = if self.by_cr { self.reading.mended(text) } else { text };
         let text = self.reading.settled(text).map_err(|what| {
             Failure::environment(format!("{}: {what}; leave it out or convert it", self.name))
         })?;

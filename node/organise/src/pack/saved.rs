@@ -100,7 +100,7 @@ fn said<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
         Failure::environment(format!("{}: cannot be read ({error}); {advice}", path.display()))
     };
     let bytes = regular::read(path, NAMES_BYTES).map_err(|error| unfit(&error.cause()))?;
-    serde_json::from_slice(&bytes).map_err(|error| unfit(&error))
+    serde_json::from_slice(&regular::unmarked(bytes)).map_err(|error| unfit(&error))
 }
 
 #[cfg(test)]

@@ -5,15 +5,35 @@ use std::io::{self, Cursor, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use csv::{Reader, ReaderBuilder, StringRecord};
+use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord};
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TextName;
+use muster_view::words::counted;
 
-use super::opened::Opened;
+use super::opened::{CONVERT, Opened};
 use super::piece::{Piece, ROW_BYTES, Reading};
+use super::quotes::{Quotes, Stray};
 
 /// A row behind the last one: if a quote is never closed, it is within that quote and no row.
 const LAST: &str = "\u{1}muster\u{1}";
+
+/// What a spreadsheet writes before the delimiter, in a line of its own before all others.
+const SEPARATOR: &[u8] = b"sep=";
+
+/// How the fields of a table are told apart.
+#[derive(Clone, Copy)]
+pub(super) struct Dialect {
+    /// One of them, whichever the column shows up with.
+    pub(super) delimiters: &'static [u8],
+    /// Whether a quote may hold delimiters and line ends. Otherwise it is text like any other.
+    pub(super) quoting: bool,
+}
+
+impl Dialect {
+    pub(super) const CSV: Self = Self { delimiters: b",;\t|", quoting: true };
+    pub(super) const TSV: Self = Self { delimiters: b"\t", quoting: true };
+    pub(super) const TSV_PLAIN: Self = Self { delimiters: b"\t", quoting: false };
+}
 
 /// A text for each row.
 pub(super) struct Table {
@@ -27,46 +47,34 @@ pub(super) struct Table {
     column: usize,
     /// The row that was read last.
     row: u64,
+    /// Lines before the first one that is read.
+    before: u64,
 }
 
 impl Table {
-    /// A table with one of these delimiters: the one by which it has the column.
+    /// A table in this dialect, with the delimiter by which it has the column.
     ///
     /// # Errors
     /// [`Failure`] naming the columns that are there, where the wanted one is not.
-    pub(super) fn new(opened: Opened, delimiters: &[u8], reading: &Rc<Reading>) -> Outcome<Self> {
+    pub(super) fn new(mut opened: Opened, dialect: Dialect, reading: &Rc<Reading>) -> Outcome<Self> {
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
-        let names: Vec<StringRecord> =
-            delimiters.iter().map(|delimiter| header(&opened.head, *delimiter)).collect();
-        let wanted = |names: &StringRecord| names.iter().any(|name| name == reading.column);
-        let chosen = names.iter().position(wanted);
-        let (delimiter, names) = match chosen {
-            Some(chosen) => (delimiters[chosen], &names[chosen]),
-            // An empty table has no rows.
-            None if opened.head.trim_ascii().is_empty() => (b',', &names[0]),
-            None => {
-                let names = names.iter().max_by_key(|names| names.len());
-                let names: Vec<&str> = names.into_iter().flatten().take(20).collect();
-                let (column, names) = (&reading.column, names.join(", "));
-                return Err(Failure::usage(format!(
-                    "{name}: has no column {column:?} in its first line; name one with --column ({names}), or put a line with the \
-                     names of the columns before it"
-                )));
-            }
-        };
-        let mut places = names.iter().enumerate().filter(|(_, name)| *name == reading.column);
-        let column = places.next().map_or(0, |(place, _)| place);
-        if places.next().is_some() {
-            let column = &reading.column;
-            return Err(Failure::usage(format!("{name}: has two columns {column:?}; rename one of them")));
+        let said = separator(&opened.head).filter(|_| dialect.delimiters.contains(&b';'));
+        if let Some((_, length)) = said {
+            opened.head.drain(..length);
         }
+        let delimiters = said.map_or_else(|| dialect.delimiters.to_vec(), |(delimiter, _)| vec![delimiter]);
+        let (delimiter, names) = columns(&opened.head, &delimiters, &reading.column)
+            .map_err(|what| Failure::usage(format!("{name}: {what}")))?;
+        let column = names.iter().position(|name| name.trim() == reading.column).unwrap_or_default();
         let left = Rc::new(Cell::new(ROW_BYTES));
         let columns = names.len();
         let last = Cursor::new(format!("\n{LAST}\n"));
-        let bounded = Bounded { source: opened.bytes(), left: Rc::clone(&left) };
-        let all: Box<dyn Read> = Box::new(bounded.chain(last));
-        let rows = builder(delimiter).from_reader(all);
-        let mut table = Self { name, rows, left, reading, columns, column, row: 0 };
+        let bounded = Bounded { source: opened.bytes(), left: Rc::clone(&left) }.chain(last);
+        let all: Box<dyn Read> =
+            if dialect.quoting { Box::new(Quotes::new(bounded, delimiter)) } else { Box::new(bounded) };
+        let rows = builder(delimiter).quoting(dialect.quoting).from_reader(all);
+        let before = u64::from(said.is_some());
+        let mut table = Self { name, rows, left, reading, columns, column, row: 0, before };
         if columns > 0 {
             table.record()?;
         }
@@ -79,7 +87,7 @@ impl Table {
         self.left.set(ROW_BYTES);
         let line = self.rows.position().line();
         let read = self.rows.read_record(&mut record);
-        let there = read.map_err(|error| self.wrong(line, &format!("cannot be read ({error})")))?;
+        let there = read.map_err(|error| self.unread(line, &error))?;
         if !there {
             return Err(self.wrong(line, "has a quote that is never closed"));
         }
@@ -89,7 +97,8 @@ impl Table {
         }
         if record.len() != self.columns {
             let line = record.position().map_or(line, csv::Position::line);
-            let what = format!("has {} fields, and the first line has {}", record.len(), self.columns);
+            let fields = counted(record.len(), "field");
+            let what = format!("has {fields}, and the first line has {}", self.columns);
             return Err(self.wrong(line, &what));
         }
         Ok(Some(record))
@@ -111,9 +120,62 @@ impl Table {
         Ok(None)
     }
 
+    fn unread(&self, line: u64, error: &csv::Error) -> Failure {
+        let stray = match error.kind() {
+            ErrorKind::Utf8 { pos, .. } => {
+                let line = pos.as_ref().map_or(line, csv::Position::line) + self.before;
+                let what = format!("is not UTF-8 text; {CONVERT}");
+                return Failure::usage(format!("{}, line {line}: {what}", self.name));
+            }
+            ErrorKind::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<Stray>()),
+            _ => None,
+        };
+        let Some(Stray { line, what }) = stray else {
+            return self.wrong(line, &format!("cannot be read ({error})"));
+        };
+        let then = "double the quotes within it; where quotes are text like any other, in a table with tabs, say --format \
+                    tsv-plain";
+        Failure::usage(format!("{}, line {}: {what}; {then}", self.name, line + self.before))
+    }
+
     fn wrong(&self, line: u64, what: &str) -> Failure {
         let then = "mend it, or pack the file as it is with --format text";
-        Failure::usage(format!("{}, line {line}: {what}; {then}", self.name))
+        Failure::usage(format!("{}, line {}: {what}; {then}", self.name, line + self.before))
+    }
+}
+
+/// The delimiter that the first line of a spreadsheet's table says, and the length of that line.
+fn separator(head: &[u8]) -> Option<(u8, usize)> {
+    let (delimiter, rest) = head.strip_prefix(SEPARATOR)?.split_first()?;
+    let end = [&b"\r\n"[..], b"\n", b"\r"].into_iter().find(|end| rest.starts_with(end))?;
+    Some((*delimiter, SEPARATOR.len() + 1 + end.len()))
+}
+
+/// The delimiter by which a table has a column, and the names of all its columns; none of an empty one.
+///
+/// # Errors
+/// What is wrong with the first line, and the names that are there.
+fn columns(head: &[u8], delimiters: &[u8], column: &str) -> Result<(u8, StringRecord), String> {
+    if head.trim_ascii().is_empty() {
+        return Ok((b',', StringRecord::new()));
+    }
+    let all: Vec<(u8, StringRecord)> =
+        delimiters.iter().map(|delimiter| (*delimiter, header(head, *delimiter))).collect();
+    let places = |names: &StringRecord| names.iter().filter(|name| name.trim() == column).count();
+    match all.iter().find(|(_, names)| places(names) > 0) {
+        Some((_, names)) if places(names) > 1 => {
+            Err(format!("has two columns {column:?}; rename one of them"))
+        }
+        Some(found) => Ok(found.clone()),
+        None => {
+            let names = all.iter().map(|(_, names)| names).max_by_key(|names| names.len());
+            let names: Vec<&str> = names.into_iter().flatten().take(20).map(str::trim).collect();
+            Err(format!(
+                "has no column {column:?} in its first line; name one with --column ({}), or put a line with the names of the \
+                 columns before it",
+                names.join(", ")
+            ))
+        }
     }
 }
 

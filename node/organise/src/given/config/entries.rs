@@ -5,38 +5,12 @@ use std::path::Path;
 use muster_replica::exit::{Failure, Outcome};
 use serde_json::{Map, Value};
 
-/// What Python writes of floats that JSON has no numbers for.
-const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+use crate::python::words_quoted;
 
 /// Reads the entries. A float that is no number, as Python writes it, becomes its name: whoever needs a number there refuses
 /// it by entry.
 pub(super) fn parse(bytes: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
-    serde_json::from_slice(&quoted(bytes))
-}
-
-/// The same JSON with Python's words in quotes.
-fn quoted(bytes: &[u8]) -> Vec<u8> {
-    let (mut out, mut rest, mut within) = (Vec::with_capacity(bytes.len()), bytes, false);
-    while let [byte, ..] = rest {
-        let word = WORDS.iter().find(|word| !within && rest.starts_with(word.as_bytes()));
-        let taken = match (word, byte) {
-            (Some(word), _) => {
-                out.extend(format!("\"{word}\"").bytes());
-                rest = &rest[word.len()..];
-                continue;
-            }
-            // Of an escape, both bytes: the second may be a quotation mark.
-            (None, b'\\') if within => rest.len().min(2),
-            (None, b'"') => {
-                within = !within;
-                1
-            }
-            (None, _) => 1,
-        };
-        out.extend(&rest[..taken]);
-        rest = &rest[taken..];
-    }
-    out
+    serde_json::from_slice(&words_quoted(bytes))
 }
 
 /// The entries of one object of a file.

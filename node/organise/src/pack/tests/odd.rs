@@ -1,0 +1,125 @@
+//! Files as other programs leave them: text is lost or mixed up nowhere in silence.
+
+use super::*;
+
+const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+
+#[test]
+fn what_is_no_text_of_its_own_is_named() {
+    let desk = Desk::new();
+    for name in ["a.txt", "a.jsonl", "a.csv", "a.parquet", "a.arrow", "a.txt.gz"] {
+        let refused = desk.refused(of(&desk.put(name, POINTER))).message;
+        assert!(refused.contains(&format!("{name}: is a pointer of Git LFS")), "{refused}");
+    }
+    let mut tar = vec![0; 1024];
+    tar[..5].copy_from_slice(b"a.txt");
+    tar[257..262].copy_from_slice(b"ustar");
+    for (name, bytes, what) in [
+        ("a.tar.gz", gzip(&tar), "is a tar archive; unpack it"),
+        ("a.7z", b"7z\xBC\xAF\x27\x1C\0\x04".to_vec(), "is a 7-Zip archive; unpack it"),
+        ("a.rtf", b"{\\rtf1\\ansi text\\par}".to_vec(), "is rich text (RTF)"),
+        ("a.gz.gz", gzip(&gzip(b"text")), "is compressed twice; unpack it once"),
+        ("rows.parquet.zst", zstandard(b"PAR1"), "is compressed as a whole, and is read at several places"),
+        ("b.txt.gz", [gzip(b"text"), b"more".to_vec()].concat(), "it is damaged, or no whole file"),
+    ] {
+        let refused = desk.refused(of(&desk.put(name, bytes))).message;
+        assert!(refused.contains(name) && refused.contains(what), "{refused}");
+    }
+}
+
+#[test]
+fn lines_that_end_as_on_old_macs_are_lines() {
+    let desk = Desk::new();
+    let (packed, train, _) = desk.pack(of(&desk.put("a.txt", "one\rtwo\r\rthree\r".repeat(20)))).unwrap();
+    assert!(train.starts_with("one\ntwo\n\nthree\none\n") && !train.contains('\r'), "{train}");
+    assert!(packed.remarks[0].contains("line ends of Windows or old Macs"), "{:?}", packed.remarks);
+    let rows = ROWS.replace("\r\n", "\n").replace('\n', "\r");
+    assert_eq!(
+        desk.texts(of(&desk.put("mac.jsonl", rows))),
+        desk.texts(of(&desk.put("rows.jsonl", ROWS))),
+        "a text of JSON has no CR as it is"
+    );
+    assert_eq!(desk.texts(of(&desk.put("t.csv", "id,text\r1,a\r2,b\r"))), ["a\0", "b\0"]);
+}
+
+#[test]
+fn json_lines_are_read_as_python_and_concatenation_leave_them() {
+    let desk = Desk::new();
+    let rows = "{\"score\": NaN, \"text\": \"NaN, \\\"Infinity\\\"\"}\n\u{feff}{\"text\": \"b\", \"s\": [-Infinity, 1]}\n";
+    let rows = desk.put("rows.jsonl", format!("{rows}{{\"text\": \"c\"}}\n"));
+    assert_eq!(desk.texts(of(&rows)), ["NaN, \"Infinity\"\0b\0", "c\0"]);
+    let list = desk.refused(of(&desk.put("list.jsonl", "[{\"text\": \"a\"}]\n"))).message;
+    assert!(list.contains("list.jsonl, line 1: is no JSON object") && list.contains("jq -c"), "{list}");
+    let latin = desk.refused(of(&desk.put("latin.jsonl", b"{\"text\": \"caf\xE9\"}\n"))).message;
+    assert!(
+        latin.contains("latin.jsonl, line 1: is not UTF-8 text; leave it out or convert it (iconv"),
+        "{latin}"
+    );
+    let frames = [zstandard(b"{\"text\": \"a\"}\n"), zstandard(b"{\"text\": \"b\"}\n")].concat();
+    assert_eq!(desk.texts(of(&desk.put("frames.jsonl.zst", frames))), ["a\0", "b\0"]);
+    // Programs that compress in parallel begin with a frame that is skipped.
+    let skipped =
+        [&b"\x50\x2A\x4D\x18\x04\0\0\0size"[..], &zstandard(b"{\"text\": \"a\"}\n{\"text\": \"b\"}")]
+            .concat();
+    assert_eq!(desk.texts(of(&desk.put("skipped.jsonl.zst", skipped))), ["a\0", "b\0"]);
+}
+
+#[test]
+fn a_quote_that_nobody_closed_joins_no_rows() {
+    let desk = Desk::new();
+    let refused = |name: &str, table: &str| desk.refused(of(&desk.put(name, table))).message;
+    let joined = refused("t.tsv", "id\ttext\n1\t\"open\n2\tb\n3\tsay \"c\"\n4\t\"d\"\n");
+    assert!(joined.contains("t.tsv, line 4: goes on behind the quote that ends a field"), "{joined}");
+    assert!(joined.contains("--format tsv-plain"), "{joined}");
+    let dropped = refused("u.tsv", "id\ttext\n1\t\"Hello\" he said\n");
+    assert!(dropped.contains("u.tsv, line 2: goes on behind"), "{dropped}");
+    let escaped = refused("t.csv", "sep=,\r\nid,text\r\n1,\"he said \\\"hi\\\" twice\"\r\n");
+    assert!(escaped.contains("t.csv, line 3: goes on behind"), "{escaped}");
+    let table = desk.put("plain.tsv", "id\ttext\n1\t\"Hello\" he said\n2\t\"open\n3\t5\" disk\n");
+    assert_eq!(desk.texts(format(&table, Format::TsvPlain)), ["\"Hello\" he said\0\"open\0", "5\" disk\0"]);
+    let one = refused("one.csv", "id,text\n1\n");
+    assert!(one.contains("one.csv, line 2: has 1 field, and the first line has 2"), "{one}");
+}
+
+#[test]
+fn tables_of_spreadsheets_are_read() {
+    let desk = Desk::new();
+    for (name, table) in [
+        ("sep.csv", "sep=;\r\nid;text\r\n1;a, b\r\n2;c\r\n"),
+        ("bar.csv", "id|text\n1|\"a, b\"\n2|c\n"),
+        ("blank.csv", "id , text\n1,\"a, b\"\n2,c\n"),
+    ] {
+        assert_eq!(desk.texts(of(&desk.put(name, table))), ["a, b\0", "c\0"], "{name}");
+    }
+}
+
+#[test]
+fn what_is_left_out_and_what_is_there_twice_is_said() {
+    let desk = Desk::new();
+    let (first, last) = (desk.put("dir/a.txt", "first\n"), desk.put("dir/b.txt", "last\n"));
+    let twice = PackOptions { held_out: vec![last], ..of(&desk.at("dir")) };
+    let remarks = desk.pack(twice).unwrap().0.remarks;
+    assert!(
+        remarks.iter().any(|remark| remark.contains("b.txt is trained on and held out as well")),
+        "{remarks:?}"
+    );
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&first, desk.at("dir/c.txt")).unwrap();
+        let (packed, train, held_out) = desk.pack(of(&desk.at("dir"))).unwrap();
+        assert_eq!([train, held_out], ["first\n\0", "last\n\0"]);
+        assert!(packed.remarks[0].starts_with("1 link left out"), "{:?}", packed.remarks);
+    }
+    let empty = PackOptions { held_out: vec![desk.put("empty.txt", "")], ..of(&first) };
+    let refused = desk.refused(empty).message;
+    assert!(
+        refused.contains("empty.txt: nothing to hold out: all of it is empty; name more text"),
+        "{refused}"
+    );
+    let rows = desk.put("rows.jsonl", "{\"text\": null}\n{\"text\": \"\"}\n");
+    let refused = desk.refused(of(&rows)).message;
+    assert!(
+        refused.contains("nothing to train on: all of it is empty; 2 rows without text in \"text\""),
+        "{refused}"
+    );
+}
