@@ -95,6 +95,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
         given.check_tokeniser(&data, &options.data)?;
         let checked = settings.checked_model().map_err(in_file)?;
         checked.check().map_err(in_file)?;
+        given.check_kinds(&data, &checked)?;
         // Until the values are read, which takes memory itself.
         let bytes = 4 * checked.parameters();
         data.start = Start::Given(CommittedFile { root: Digest::default(), bytes });

@@ -19,6 +19,7 @@ use muster_core::manifest::{Data, Model, Tokeniser};
 use muster_core::{layout, limits};
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TOKENISER;
+use muster_store::regular::unmarked;
 
 use self::config::ModelConfig;
 use self::file::bounded;
@@ -50,7 +51,10 @@ impl Given {
             let row = folder.join(row_folder(Row(0)));
             return Err(Failure::usage(format!("{}: {what} --init {}", folder.display(), row.display())));
         }
-        let known = ModelConfig::read(&path, &bounded(&path, CONFIG_BYTES)?, sequence)?;
+        if !path.exists() {
+            shards::no_adapter(folder)?;
+        }
+        let known = ModelConfig::read(&path, &unmarked(bounded(&path, CONFIG_BYTES)?), sequence)?;
         Ok(Self { folder: folder.to_owned(), known })
     }
 
@@ -82,6 +86,24 @@ impl Given {
         weights::parameters(&self.folder, model, &layout::Layout::of(model))
     }
 
+    /// Refuses a text whose tokens are of more kinds than the model knows, or of far fewer.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the config and the way out.
+    pub fn check_kinds(&self, data: &Data, model: &Model) -> Outcome<()> {
+        let (kinds, known) = (data.kinds(), model.vocabulary);
+        if (kinds..=kinds.saturating_add(limits::PADDED_TOKENS)).contains(&known) {
+            return Ok(());
+        }
+        let tokeniser = self.folder.join(TOKENISER);
+        Err(Failure::usage(format!(
+            "{}: knows {known} kinds of tokens, and the text has {kinds}; pack the text with the model's own tokeniser (muster data \
+             pack --tokenizer {})",
+            self.folder.join(CONFIG).display(),
+            tokeniser.display()
+        )))
+    }
+
     /// Refuses a checkpoint that brings another tokeniser than the text's in the folder `corpus`: its tokens would mean something
     /// else. What an export leaves out of a tokeniser makes no other one of it.
     ///
@@ -92,7 +114,7 @@ impl Given {
         if !path.exists() {
             return Ok(());
         }
-        let file = bounded(&path, limits::TOKENISER_BYTES.into())?;
+        let file = unmarked(bounded(&path, limits::TOKENISER_BYTES.into())?);
         let is_same = match &data.tokeniser {
             Tokeniser::Bytes => words::is_of_bytes(&file),
             Tokeniser::File(named) => {

@@ -57,7 +57,8 @@ impl LoadedTokeniser {
         let file = regular::read(path, TOKENISER_BYTES.into())
             .map_err(|error| wrong(path, &format!("cannot be read ({})", error.cause()), ANOTHER))?;
         no_pointer(path, &file)?;
-        Self::of(path, file)
+        // Others read the corpus' file: it has no mark of an editor.
+        Self::of(path, regular::unmarked(file))
     }
 
     /// Takes a `tokenizer.json` that is at hand, by the path that it has or will have.

@@ -37,7 +37,8 @@ impl ModelConfig {
     /// [`Failure`] naming file and entry.
     pub(super) fn read(path: &Path, bytes: &[u8], sequence: Option<u32>) -> Outcome<Self> {
         let entries = entries::parse(bytes).map_err(|error| {
-            Failure::environment(format!("{}: is not a config ({error})", path.display()))
+            let what = format!("is not a config ({error}); get the checkpoint again");
+            Failure::environment(format!("{}: {what}", path.display()))
         })?;
         let entries = Entries { path, of: None, entries: &entries };
         let Found { fixed, experts, context } = family::found(&entries)?;
@@ -109,7 +110,13 @@ impl ModelConfig {
         let named = if self.sequence.is_some() { "--sequence" } else { "model.sequence" };
         match self.context {
             Some(Context { tokens, entry, whole }) if sequence > tokens || (whole && sequence < tokens) => {
-                Err(wrong(format!("{named} is {sequence}, but {config} knows {tokens} positions ({entry})")))
+                let what = format!("{named} is {sequence}, but {config} knows {tokens} positions ({entry})");
+                let then = if self.sequence.is_some() {
+                    format!("say --sequence {tokens}")
+                } else {
+                    "change the line, or name a new file of settings with --config".into()
+                };
+                Err(wrong(format!("{what}; {then}")))
             }
             _ => Ok(text),
         }

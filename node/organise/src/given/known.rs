@@ -67,7 +67,8 @@ impl Known {
             let known = ours.insert(key.clone(), value.clone()).unwrap_or_else(|| value.clone());
             if self.settings::<T>(ours)? != theirs {
                 return Err(Failure::usage(format!(
-                    "{}: {}.{key} is {value}, but {} says {known}; delete the line, or begin with another model",
+                    "{}: {}.{key} is {value}, but {} says {known}; delete the line, or name a new file of settings for this model \
+                     with --config",
                     path.display(),
                     self.section,
                     self.config.display()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use muster_replica::exit::{Failure, Outcome};
+use muster_store::regular::unmarked;
 use serde::Deserialize;
 
 use super::file::bounded;
@@ -28,12 +29,24 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+/// Where others keep what is trained beside a model.
+const ADAPTER: &str = "adapter_config.json";
+
 /// The files of a folder's tensors. As `transformers` does, the one file comes before an index.
 ///
 /// # Errors
 /// [`Failure`] naming the index, and what is wrong with it; a file that it names is not looked for.
 pub(super) fn shards(folder: &Path) -> Outcome<Vec<Shard>> {
     let (one, path) = (folder.join(WEIGHTS), index(folder));
+    if !one.exists() && !path.exists() {
+        if let Some(first) = first_of_several(folder) {
+            return Err(Failure::environment(format!(
+                "{}: does not exist, but {} is there; get all files of the checkpoint",
+                path.display(),
+                first.display()
+            )));
+        }
+    }
     if one.exists() || !path.exists() {
         let pickled = PICKLED.iter().map(|name| folder.join(name)).find(|path| path.exists());
         return match pickled.filter(|_| !one.exists()) {
@@ -46,7 +59,7 @@ pub(super) fn shards(folder: &Path) -> Outcome<Vec<Shard>> {
         };
     }
     let wrong = |what: String| Failure::environment(format!("{}: {what}", path.display()));
-    let Index { weight_map } = serde_json::from_slice(&bounded(&path, INDEX_BYTES)?)
+    let Index { weight_map } = serde_json::from_slice(&unmarked(bounded(&path, INDEX_BYTES)?))
         .map_err(|error| wrong(format!("is not an index of tensors ({error})")))?;
     let mut shards = BTreeMap::<String, Vec<String>>::new();
     for (tensor, file) in weight_map {
@@ -63,6 +76,26 @@ pub(super) fn shards(folder: &Path) -> Outcome<Vec<Shard>> {
     }
     let shards = shards.into_iter().map(|(file, named)| Shard { path: folder.join(file), named });
     Ok(shards.collect())
+}
+
+/// The first of several files of tensors, as they are usually called, if it is there.
+fn first_of_several(folder: &Path) -> Option<PathBuf> {
+    // Of more, nobody has lost the index alone.
+    let names = (2..1000).map(|count| format!("model-00001-of-{count:05}.safetensors"));
+    names.map(|name| folder.join(name)).find(|path| path.exists())
+}
+
+/// Refuses a folder that has no model, only what was trained beside one.
+///
+/// # Errors
+/// [`Failure`] naming the file that shows it.
+pub(super) fn no_adapter(folder: &Path) -> Outcome<()> {
+    let path = folder.join(ADAPTER);
+    if !path.exists() {
+        return Ok(());
+    }
+    let what = "is of an adapter, which is no model; merge it into its model (`merge_and_unload` of `peft`), and save that";
+    Err(Failure::environment(format!("{}: {what}", path.display())))
 }
 
 /// Where an index is, if there is one.

@@ -144,7 +144,11 @@ fn settings_that_contradict_are_named() {
         assert!(failure.message.contains(words), "{failure}");
     };
     refused("[model]\nwidth = 16\n", "run.toml: model.width is 16, but ");
-    refused("[model]\nwidth = 16\n", "config.json says 8");
+    refused(
+        "[model]\nwidth = 16\n",
+        "config.json says 8; delete the line, or name a new file of settings for this",
+    );
+    refused("[model]\nwidth = 16\n", "with --config");
     refused("[model]\nfamily = \"albert\"\n", "model.family is \"albert\"");
     refused("[model]\ntied = false\n", "model.tied is false");
     refused("[model]\nrope_base = 10000.0\n", "model.rope_base is 10000.0");
@@ -260,6 +264,10 @@ fn configs_of_other_models_are_refused_by_entry() {
         let failure = open(&text).err().unwrap();
         assert!(failure.message.contains("config.json") && failure.message.contains(words), "{failure}");
     };
+    refused(
+        format!("{decoder}, \"quantization_config\": {{\"quant_method\": \"gptq\", \"bits\": 4}} }}"),
+        "quantised by gptq; begin",
+    );
     refused("[1]".into(), "is not a config");
     refused("{".into(), "is not a config");
     refused(r#"{"model_type": "gpt2"}"#.into(), "model_type is gpt2");

@@ -115,7 +115,7 @@ impl<'a> Saved<'a> {
         let wrong = |what| wrong(path, what);
         // The crate refuses tensors that overlap, leave gaps, or do not end with the file.
         let tensors = SafeTensors::deserialize(file)
-            .map_err(|error| wrong(format!("is not a complete safetensors file ({error})")))?;
+            .map_err(|error| wrong(format!("is not a complete safetensors file ({error}); get it again")))?;
         let views: BTreeMap<String, TensorView<'_>> =
             tensors.iter().map(|(name, view)| (name.to_owned(), view)).collect();
         let elsewhere: Vec<&str> =

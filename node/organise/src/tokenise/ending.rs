@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::LoadedTokeniser;
+use crate::python::words_quoted;
 
 /// The file beside a `tokenizer.json` that names the end in words.
 pub const TOKENISER_CONFIG: &str = "tokenizer_config.json";
@@ -141,7 +142,7 @@ fn unknown(tokeniser: &LoadedTokeniser, what: &str) -> Failure {
 /// What a file says; nothing where there is none.
 fn said<T: DeserializeOwned>(path: &Path) -> Outcome<Option<T>> {
     let Some(text) = regular::text_if_there(path, MOST_BYTES)? else { return Ok(None) };
-    let read = serde_json::from_str(&text).map_err(|error| {
+    let read = serde_json::from_slice(&words_quoted(text.as_bytes())).map_err(|error| {
         Failure::environment(format!(
             "{}: cannot be read ({error}); get it again, or say --end WORD",
             path.display()

@@ -44,6 +44,7 @@ const QWEN3_HEAD: u32 = 128;
 
 /// Reads the entries of a config. Where one is missing, `transformers`' own default holds.
 pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
+    plain(config)?;
     let mut found = Found { fixed: Table::new(), experts: None, context: context(config)? };
     let fixed = &mut found.fixed;
     match config.entry("model_type").and_then(Value::as_str) {
@@ -79,6 +80,15 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
         found.fixed.insert((*setting).into(), config.number(entry)?.into());
     }
     Ok(found)
+}
+
+/// Refuses a checkpoint whose values are no longer the model's own.
+fn plain(config: &Entries<'_>) -> Outcome<()> {
+    let name = "quantization_config";
+    let Some(quantised) = config.within(name)? else { return Ok(()) };
+    let how = quantised.text("quant_method")?.unwrap_or("a method that it does not name");
+    let what = format!("says that the model is quantised by {how}; begin with the model that was quantised");
+    Err(config.wrong(name, &what))
 }
 
 /// Tokens of a sliding window, if there is one.

@@ -132,7 +132,9 @@ fn files_that_do_not_fit_their_index_are_refused() {
 #[test]
 fn a_checkpoint_that_is_pickled_is_named() {
     let sharded = Sharded::new();
-    fs::remove_file(sharded.folder.join(INDEX)).unwrap();
+    for name in [INDEX, SHARDS[0], SHARDS[1]] {
+        fs::remove_file(sharded.folder.join(name)).unwrap();
+    }
     sharded.refused(&[WEIGHTS, "cannot be read"]);
     fs::write(sharded.folder.join("pytorch_model.bin"), "").unwrap();
     sharded.refused(&["pytorch_model.bin: may run a stranger's program", "as safetensors"]);
@@ -168,4 +170,38 @@ fn pointers_of_git_lfs_are_named() {
     fs::write(sharded.folder.join(TOKENISER), pointer).unwrap();
     let failure = crate::tokenise::LoadedTokeniser::open(&sharded.folder.join(TOKENISER)).err().unwrap();
     assert!(failure.message.contains("`git lfs pull`"), "{failure}");
+}
+
+#[test]
+fn what_a_folder_has_instead_of_a_model_is_named() {
+    let sharded = Sharded::new();
+    fs::remove_file(sharded.folder.join(INDEX)).unwrap();
+    let refused = sharded.taken().unwrap_err().message;
+    assert!(refused.contains("model.safetensors.index.json: does not exist, but "), "{refused}");
+    assert!(refused.contains(&format!("{} is there; get all files", SHARDS[0])), "{refused}");
+    fs::remove_file(sharded.folder.join("config.json")).unwrap();
+    fs::write(sharded.folder.join("adapter_config.json"), "{}").unwrap();
+    let refused = Given::open(&sharded.folder, None).err().unwrap().message;
+    assert!(
+        refused.contains("adapter_config.json: is of an adapter, which is no model; merge it"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn json_that_an_editor_of_windows_saved_is_read_all_the_same() {
+    let sharded = Sharded::new();
+    let mark = |text: &str| -> Vec<u8> {
+        format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
+    };
+    for name in ["config.json", INDEX] {
+        let path = sharded.folder.join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        for bytes in
+            [format!("\u{feff}{text}").into_bytes(), mark(&text), text.replace('\n', "\r\n").into_bytes()]
+        {
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(bits(&sharded.taken().unwrap()), bits(&sharded.parameters), "{name}");
+        }
+    }
 }
