@@ -38,14 +38,15 @@ const ADAPTER: &str = "adapter_config.json";
 /// [`Failure`] naming the index, and what is wrong with it; a file that it names is not looked for.
 pub(super) fn shards(folder: &Path) -> Outcome<Vec<Shard>> {
     let (one, path) = (folder.join(WEIGHTS), index(folder));
-    if !one.exists() && !path.exists() {
-        if let Some(first) = first_of_several(folder) {
-            return Err(Failure::environment(format!(
-                "{}: does not exist, but {} is there; get all files of the checkpoint",
-                path.display(),
-                first.display()
-            )));
-        }
+    if !one.exists()
+        && !path.exists()
+        && let Some(first) = first_of_several(folder)
+    {
+        return Err(Failure::environment(format!(
+            "{}: does not exist, but {} is there; get all files of the checkpoint",
+            path.display(),
+            first.display()
+        )));
     }
     if one.exists() || !path.exists() {
         let pickled = PICKLED.iter().map(|name| folder.join(name)).find(|path| path.exists());

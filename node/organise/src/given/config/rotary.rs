@@ -1,6 +1,7 @@
 //! Rotary positions, as the versions of `transformers` say them.
 
 use muster_replica::exit::Outcome;
+use serde_json::Value;
 use toml::Table;
 
 use super::entries::Entries;
@@ -18,6 +19,10 @@ pub(super) fn rotary(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
     whole(config)?;
     for entry in ENTRIES {
         let Some(said) = config.within(entry)? else { continue };
+        if said.entries.values().any(Value::is_object) {
+            let what = "says it for each kind of layers, a run's models have one kind";
+            return Err(config.wrong(entry, what));
+        }
         base = said.real("rope_theta", base)?;
         whole(&said)?;
         match said.text("rope_type")?.or(said.text("type")?) {

@@ -200,3 +200,49 @@ fn heads_may_have_a_width_of_their_own() {
     // What width and heads give, and null, are the plain ones.
     assert_eq!((width("llama", "4"), width("mistral", "null")), (0, 0));
 }
+
+#[test]
+fn a_model_that_is_quantised_or_turns_its_layers_apart_is_named() {
+    let llama = r#""model_type": "llama""#;
+    for (entry, words) in [
+        (
+            r#""quantization_config": {"quant_method": "gptq", "bits": 4}"#,
+            "quantization_config says that the model is quantised by gptq; begin with the model that was",
+        ),
+        (r#""quantization_config": {"bits": 4}"#, "by a method that it does not name"),
+        (
+            r#""rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6}}"#,
+            "rope_parameters says it for each kind of layers, a run's models have one kind",
+        ),
+        (r#""rope_scaling": {"rope_type": "yarn", "factor": 4.0}"#, "scales the rotary positions by yarn"),
+        (r#""rope_scaling": {"type": "dynamic", "factor": 2.0}"#, "scales the rotary positions by dynamic"),
+    ] {
+        refused(&format!("{llama}, {entry}"), None, "", words);
+    }
+    settings(&format!(r#"{llama}, "quantization_config": null"#), None, "").unwrap();
+}
+
+#[test]
+fn a_vocabulary_that_is_not_that_of_the_text_says_how_to_pack_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
+    let manifest = manifest(UNTIED);
+    exported(&manifest, &values(manifest.model.parameters()), &folder);
+    let given = Given::open(&folder, None).unwrap();
+    let mut model = manifest.model.clone();
+    for (known, good) in [(255, false), (256, true), (256 + 1023, true), (256 + 1024, false)] {
+        model.vocabulary = known;
+        let checked = given.check_kinds(&manifest.data, &model);
+        assert_eq!(checked.is_ok(), good, "{known}");
+        if let Err(failure) = checked {
+            assert!(
+                failure.message.contains(&format!("config.json: knows {known} kinds of tokens")),
+                "{failure}"
+            );
+            assert!(
+                failure.message.contains("--tokenizer ") && failure.message.contains(TOKENISER),
+                "{failure}"
+            );
+        }
+    }
+}
