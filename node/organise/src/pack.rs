@@ -13,6 +13,7 @@ mod quotes;
 mod saved;
 mod table;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ use self::mixture::{Mixture, Share};
 use self::opened::Input;
 pub use self::piece::Format;
 use self::piece::{Piece, Reading};
-use super::tokenise::{END, EncodedPart, Ending, LoadedTokeniser, TextEncoder, learn};
+use super::tokenise::{END, EncodedPart, Ending, LoadedTokeniser, TextEncoder, Unknown, learn};
 
 /// Tokens before a window that a router reads, unless somebody says otherwise.
 pub const ROUTE_TOKENS: u16 = 64;
@@ -43,6 +44,8 @@ const HELD_OUT_PART: u64 = 20;
 const SPARE: u64 = 32 << 20;
 /// Bytes of text that a tokeniser is made from, nearly.
 const LEARNT: u64 = 64 << 20;
+/// One of this many tokens may stand for unknown text before somebody should know.
+const LOST_PART: u64 = 1000;
 /// Held-out tokens below which somebody should know that losses measured on them say little.
 const FEW: u64 = 1024;
 
@@ -135,14 +138,15 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     }
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus)?;
-    let remarks = remarks(options, &reading, &sources, &data);
+    let mut remarks = remarks(options, &reading, &sources, &data);
+    remarks.extend(numbers.as_ref().and_then(Numbers::lost));
     let ending = numbers.and_then(|numbers| numbers.ending);
     Ok(PackedCorpus { data, ending, remarks, unigram, bigram, shares: row_shares(&corpus)? })
 }
 
 /// Refuses texts of which nothing is left; `paths` are what somebody named for them.
 fn some_text(joined: &JoinedTexts, what: &str, paths: &[PathBuf], reading: &Reading) -> Outcome<()> {
-    if joined.len() > 0 {
+    if !joined.is_empty() {
         return Ok(());
     }
     let paths = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -159,6 +163,9 @@ fn some_text(joined: &JoinedTexts, what: &str, paths: &[PathBuf], reading: &Read
 struct Numbers {
     tokeniser: LoadedTokeniser,
     ending: Option<Ending>,
+    /// The token for what the tokeniser does not know; how many tokens there were, and how many of them were this one.
+    unknown: Option<Unknown>,
+    counts: Cell<[u64; 2]>,
 }
 
 impl Numbers {
@@ -176,7 +183,27 @@ impl Numbers {
         if options.tokeniser.is_none() {
             ending.iter_mut().for_each(|ending| ending.said_by = "--train-tokenizer".into());
         }
-        Ok(Some(Self { tokeniser, ending }))
+        let (unknown, counts) = (tokeniser.unknown(), Cell::default());
+        Ok(Some(Self { tokeniser, ending, unknown, counts }))
+    }
+
+    fn count(&self, numbers: &[u32]) {
+        let Some(unknown) = &self.unknown else { return };
+        let [all, lost] = self.counts.get();
+        let more = numbers.iter().filter(|number| **number == unknown.number).count();
+        self.counts.set([all + numbers.len() as u64, lost + more as u64]);
+    }
+
+    /// What of the texts the tokeniser does not know, in a sentence, if that is much.
+    fn lost(&self) -> Option<String> {
+        let ([all, lost], Unknown { word, .. }) = (self.counts.get(), self.unknown.as_ref()?);
+        (lost > 0 && lost >= all / LOST_PART).then(|| {
+            format!(
+                "warning: {:.1} % of the tokens are {word}, which stands for what the tokeniser does not know: that text is lost; \
+                 use one that knows the language",
+                100.0 * lost as f64 / all as f64
+            )
+        })
     }
 
     fn numbering(&self) -> Numbering<'_> {
@@ -330,6 +357,7 @@ impl<'a> Joining<'a> {
 
     fn push_numbers(&mut self, part: EncodedPart<TextName>) -> Outcome<()> {
         let EncodedPart { numbers, name, ends } = part;
+        self.numbers.iter().for_each(|known| known.count(&numbers));
         let ending = self.numbers.and_then(|numbers| numbers.ending.as_ref());
         if let Some(ending) =
             ending.filter(|ending| !self.options.control_words && numbers.contains(&ending.number))
@@ -364,6 +392,8 @@ fn remarks(options: &PackOptions, reading: &Reading, sources: &Sources, data: &D
     noticed(reading.hidden.get(), "hidden name", "left out: what begins with a dot is packed by naming it");
     let what = "left out: what is neither a file nor a folder is packed by naming it";
     noticed(reading.links.get(), "link", what);
+    let what = "of HTML or XML packed with all tags; take the text out first, or say --format text if it is meant so";
+    noticed(reading.markup.get(), "file", what);
     let column = &reading.column;
     noticed(reading.without.get(), "row", &format!("left out, without text in {column:?}"));
     noticed(

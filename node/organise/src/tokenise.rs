@@ -3,6 +3,7 @@
 mod demands;
 mod ending;
 mod learnt;
+mod unknown;
 mod windows;
 
 use std::fmt::Display;
@@ -14,7 +15,7 @@ use muster_core::ids::Digest;
 use muster_core::limits::TOKENISER_BYTES;
 use muster_core::manifest;
 use muster_replica::exit::{Failure, Outcome};
-use muster_store::dataset::{Numbering, token_numbers};
+use muster_store::dataset::{Numbering, TOKENISER, token_numbers};
 use muster_store::regular;
 use tokenizers::models::ModelWrapper;
 use tokenizers::{Encoding, PostProcessorWrapper, Tokenizer};
@@ -22,6 +23,7 @@ use tokenizers::{Encoding, PostProcessorWrapper, Tokenizer};
 use self::demands::Demands;
 pub use self::ending::{Ending, TOKENISER_CONFIG};
 pub use self::learnt::{END, LEARNT_TOKENS, learn};
+pub use self::unknown::Unknown;
 use self::windows::{Cutter, Joiner, Token, Window};
 use crate::pointer::no_pointer;
 
@@ -49,11 +51,12 @@ pub struct LoadedTokeniser {
 }
 
 impl LoadedTokeniser {
-    /// Reads a `tokenizer.json`.
+    /// Reads a `tokenizer.json`, or the one of a model's folder.
     ///
     /// # Errors
     /// [`Failure`] naming the file that is missing, or no tokeniser, or knows more numbers than a run allows.
     pub fn open(path: &Path) -> Outcome<Self> {
+        let path = &if path.is_dir() { path.join(TOKENISER) } else { path.to_owned() };
         let file = regular::read(path, TOKENISER_BYTES.into())
             .map_err(|error| wrong(path, &format!("cannot be read ({})", error.cause()), ANOTHER))?;
         no_pointer(path, &file)?;
@@ -480,8 +483,10 @@ pub(super) mod tests {
         assert!(other.message.contains("another number than it says"), "{other}");
         let none = LoadedTokeniser::open(&directory.path().join("none.json")).err().unwrap();
         assert!(none.message.contains("none.json: cannot be read"), "{none}");
-        let folder = LoadedTokeniser::open(directory.path()).err().unwrap();
-        assert!(folder.message.contains("cannot be read (is a directory"), "{folder}");
+        let empty = directory.path().join("empty");
+        std::fs::create_dir(&empty).unwrap();
+        let folder = LoadedTokeniser::open(&empty).err().unwrap();
+        assert!(folder.message.contains("tokenizer.json: cannot be read (does not exist"), "{folder}");
         let mute = tokeniser(directory.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
         let unknown = mute.encode("jam").unwrap_err();
         assert!(unknown.message.contains("has no tokens for the text"), "{unknown}");

@@ -223,7 +223,8 @@ pub(super) struct PackArguments {
     /// Read no more when the corpus has about this many GiB, like 0.5; 1024 is the most that a text may have.
     #[arg(long, value_name = "G", value_parser = parse_gibibytes)]
     pub(super) most: Option<u64>,
-    /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.
+    /// A tokenizer.json in Hugging Face's format, or the folder of a model that has one, whose numbers are the tokens; without it,
+    /// each byte is a token.
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
     /// Make a tokeniser of N numbers from the training text, a byte-level BPE, instead of taking one: a small model then writes

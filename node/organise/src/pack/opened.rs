@@ -19,12 +19,13 @@ const HEAD: u64 = 64 << 10;
 pub(super) const CONVERT: &str =
     "leave it out or convert it (iconv -f WINDOWS-1252 -t UTF-8, if it was written so)";
 /// What some files begin with that hold no text as it is: what they are, and the way out.
-const OTHERS: [(&[u8], &str, &str); 12] = [
+const OTHERS: [(&[u8], &str, &str); 13] = [
     (b"\xFF\xFE\0\0", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\0\0\xFE\xFF", "is UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"),
     (b"\xFF\xFE", "is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
     (b"\xFE\xFF", "is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"),
     (b"PAR1", "is a Parquet file", "name the file itself, and let its name end with .parquet"),
+    (ARROW_FILE, "is an Arrow file (Feather), of which streams alone are read", "save it as Parquet"),
     (b"BZh", "is compressed by bzip2", "unpack it, or pipe it: --text <(bzcat FILE)"),
     (b"\xFD7zXZ\0", "is compressed by xz", "unpack it, or pipe it: --text <(xzcat FILE)"),
     (b"PK\x03\x04", "is a ZIP archive, or a document of an office program", "save it as plain text"),
@@ -37,6 +38,8 @@ const OTHERS: [(&[u8], &str, &str); 12] = [
 const GZIP: &[u8] = b"\x1F\x8B";
 const ZSTD: &[u8] = b"\x28\xB5\x2F\xFD";
 const SKIPPED: &[u8] = b"\x2A\x4D\x18";
+/// What an Arrow file begins with that is no stream.
+const ARROW_FILE: &[u8] = b"ARROW1";
 /// What a tape archive has in its first header, and where.
 const TAR: (usize, &[u8]) = (257, b"ustar");
 
@@ -120,6 +123,10 @@ pub(super) fn no_wrapping(path: &Path, file: &File) -> Outcome<()> {
     file.take(HEAD).read_to_end(&mut beginning).map_err(failed)?;
     file.rewind().map_err(failed)?;
     no_pointer(path, &beginning)?;
+    if beginning.starts_with(ARROW_FILE) {
+        let what = "is an Arrow file (Feather), of which streams alone are read; save it as Parquet";
+        return Err(Failure::environment(format!("{name}: {what}")));
+    }
     if beginning.starts_with(GZIP) || is_zstd(&beginning) {
         let what = "is compressed as a whole, and is read at several places; unpack it";
         return Err(Failure::environment(format!("{name}: {what}")));

@@ -41,7 +41,9 @@ pub(super) type Pieces = Box<dyn Iterator<Item = Outcome<Piece>>>;
 
 /// Whether lines end with CR alone, as on old Macs: no other line end is among the first bytes of a file.
 pub(super) fn ends_with_cr(head: &[u8]) -> bool {
-    head.contains(&b'\r') && !head.contains(&b'\n')
+    // What follows the last byte may be the other half of a line end of Windows.
+    let known = head.split_last().map_or(head, |(_, known)| known);
+    known.contains(&b'\r') && !head.contains(&b'\n')
 }
 
 /// The pieces that a reader gives until it has none or fails: what follows a fault is not looked at.
@@ -73,18 +75,20 @@ pub(super) struct Reading {
     pub(super) hidden: Cell<u64>,
     /// Links, and what else is neither a file nor a folder, that were left out.
     pub(super) links: Cell<u64>,
+    /// Files of HTML or XML, of which the tags are packed as well.
+    pub(super) markup: Cell<u64>,
 }
 
 impl Reading {
     pub(super) fn new(column: &str, format: Option<Format>) -> Self {
-        let [bytes, without, line_ends, hidden, links] = [0; 5].map(Cell::new);
-        Self { column: column.to_owned(), format, bytes, without, line_ends, hidden, links }
+        let [bytes, without, line_ends, hidden, links, markup] = [0; 6].map(Cell::new);
+        Self { column: column.to_owned(), format, bytes, without, line_ends, hidden, links, markup }
     }
 
-    /// The same with LF in the place of every CR: of a file whose lines end as on old Macs.
-    pub(super) fn mended(&self, text: String) -> String {
+    /// A text with LF in the place of every line end: of a file whose lines end as on old Macs.
+    pub(super) fn mended(&self, text: &str) -> String {
         self.line_ends.set(self.line_ends.get() + 1);
-        text.replace('\r', "\n")
+        text.replace("\r\n", "\n").replace('\r', "\n")
     }
 
     /// A text as it is packed: with line ends of one kind, so that people on all systems pack the same.

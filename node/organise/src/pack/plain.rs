@@ -16,6 +16,9 @@ const PIECE: usize = 1 << 20;
 /// Bytes of a column's name.
 const COLUMN: usize = 64;
 
+/// What pages of HTML and XML begin with.
+const MARKUP: [&[u8]; 3] = [b"<!doctype ", b"<html", b"<?xml "];
+
 /// One text, a piece at a time.
 pub(super) struct PlainText {
     name: Arc<str>,
@@ -45,6 +48,9 @@ impl PlainText {
                 "{name}: {what}; {then}, or --format text to pack it as it is"
             )));
         }
+        if reading.format.is_none() && is_markup(&opened.head) {
+            reading.markup.set(reading.markup.get() + 1);
+        }
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
         let by_cr = ends_with_cr(&opened.head);
         Ok(Self { name, bytes: opened.bytes(), reading, begun: Vec::new(), given: 0, by_cr, over: false })
@@ -70,7 +76,7 @@ impl PlainText {
         self.begun = bytes.split_off(whole - line);
         let text = String::from_utf8(bytes).map_err(|error| unread(&self.name, &error))?;
         let length = text.len() as u64;
-        let text = if self.by_cr { self.reading.mended(text) } else { text };
+        let text = if self.by_cr { self.reading.mended(&text) } else { text };
         let text = self.reading.settled(text).map_err(|what| {
             Failure::environment(format!("{}: {what}; leave it out or convert it", self.name))
         })?;
@@ -112,6 +118,12 @@ fn rows(head: &[u8], column: &str) -> Option<(&'static str, &'static str)> {
         return Some(("looks like a table", "say --format csv to pack a column of it"));
     }
     table('\t').then_some(("looks like a table", "say --format tsv to pack a column of it"))
+}
+
+/// Whether this is the beginning of a page of HTML, or of XML.
+fn is_markup(head: &[u8]) -> bool {
+    let text = head.trim_ascii_start();
+    MARKUP.iter().any(|mark| text.get(..mark.len()).is_some_and(|first| first.eq_ignore_ascii_case(mark)))
 }
 
 /// Whether the first line that is not blank is a whole JSON object, or the beginning of one that is longer than what is there.

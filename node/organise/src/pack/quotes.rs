@@ -63,7 +63,7 @@ impl<R: Read> Quotes<R> {
             (Place::Before | Place::Bare, _) => Place::Bare,
             (Place::Closing | Place::Behind, b' ') => Place::Behind,
             (Place::Closing | Place::Behind, _) => {
-                let what = "goes on behind the quote that ends a field";
+                let what = "has text behind the quote that ends a field";
                 return Err(Stray { line: self.line, what });
             }
         };

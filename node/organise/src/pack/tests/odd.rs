@@ -17,6 +17,8 @@ fn what_is_no_text_of_its_own_is_named() {
     for (name, bytes, what) in [
         ("a.tar.gz", gzip(&tar), "is a tar archive; unpack it"),
         ("a.7z", b"7z\xBC\xAF\x27\x1C\0\x04".to_vec(), "is a 7-Zip archive; unpack it"),
+        ("a.arrow", b"ARROW1\0\0".to_vec(), "is an Arrow file (Feather)"),
+        ("a.feather", b"ARROW1\0\0".to_vec(), "is an Arrow file (Feather)"),
         ("a.rtf", b"{\\rtf1\\ansi text\\par}".to_vec(), "is rich text (RTF)"),
         ("a.gz.gz", gzip(&gzip(b"text")), "is compressed twice; unpack it once"),
         ("rows.parquet.zst", zstandard(b"PAR1"), "is compressed as a whole, and is read at several places"),
@@ -33,6 +35,10 @@ fn lines_that_end_as_on_old_macs_are_lines() {
     let (packed, train, _) = desk.pack(of(&desk.put("a.txt", "one\rtwo\r\rthree\r".repeat(20)))).unwrap();
     assert!(train.starts_with("one\ntwo\n\nthree\none\n") && !train.contains('\r'), "{train}");
     assert!(packed.remarks[0].contains("line ends of Windows or old Macs"), "{:?}", packed.remarks);
+    // The first line end of Windows where the beginning that is looked at ends.
+    let long = "x".repeat((64 << 10) - 1) + "\r\ntwo\r\nthree";
+    let [train, held_out] = desk.texts(of(&desk.put("long.txt", &long)));
+    assert!(train.replace('\0', "") + &held_out.replace('\0', "") == long.replace("\r\n", "\n"));
     let rows = ROWS.replace("\r\n", "\n").replace('\n', "\r");
     assert_eq!(
         desk.texts(of(&desk.put("mac.jsonl", rows))),
@@ -69,12 +75,12 @@ fn a_quote_that_nobody_closed_joins_no_rows() {
     let desk = Desk::new();
     let refused = |name: &str, table: &str| desk.refused(of(&desk.put(name, table))).message;
     let joined = refused("t.tsv", "id\ttext\n1\t\"open\n2\tb\n3\tsay \"c\"\n4\t\"d\"\n");
-    assert!(joined.contains("t.tsv, line 4: goes on behind the quote that ends a field"), "{joined}");
+    assert!(joined.contains("t.tsv, line 4: has text behind the quote that ends a field"), "{joined}");
     assert!(joined.contains("--format tsv-plain"), "{joined}");
     let dropped = refused("u.tsv", "id\ttext\n1\t\"Hello\" he said\n");
-    assert!(dropped.contains("u.tsv, line 2: goes on behind"), "{dropped}");
+    assert!(dropped.contains("u.tsv, line 2: has text behind"), "{dropped}");
     let escaped = refused("t.csv", "sep=,\r\nid,text\r\n1,\"he said \\\"hi\\\" twice\"\r\n");
-    assert!(escaped.contains("t.csv, line 3: goes on behind"), "{escaped}");
+    assert!(escaped.contains("t.csv, line 3: has text behind"), "{escaped}");
     let table = desk.put("plain.tsv", "id\ttext\n1\t\"Hello\" he said\n2\t\"open\n3\t5\" disk\n");
     assert_eq!(desk.texts(format(&table, Format::TsvPlain)), ["\"Hello\" he said\0\"open\0", "5\" disk\0"]);
     let one = refused("one.csv", "id,text\n1\n");
@@ -110,6 +116,10 @@ fn what_is_left_out_and_what_is_there_twice_is_said() {
         assert_eq!([train, held_out], ["first\n\0", "last\n\0"]);
         assert!(packed.remarks[0].starts_with("1 link left out"), "{:?}", packed.remarks);
     }
+    let page = desk.put("page.html", "\n<!DOCTYPE html><html><p>A page.</p></html>\n");
+    let remarks = desk.pack(of(&page)).unwrap().0.remarks;
+    assert!(remarks[0].starts_with("1 file of HTML or XML packed with all tags"), "{remarks:?}");
+    assert!(!desk.pack(format(&page, Format::Text)).unwrap().0.remarks[0].contains("HTML"));
     let empty = PackOptions { held_out: vec![desk.put("empty.txt", "")], ..of(&first) };
     let refused = desk.refused(empty).message;
     assert!(
@@ -122,4 +132,26 @@ fn what_is_left_out_and_what_is_there_twice_is_said() {
         refused.contains("nothing to train on: all of it is empty; 2 rows without text in \"text\""),
         "{refused}"
     );
+}
+
+#[test]
+fn text_that_a_tokeniser_does_not_know_is_not_lost_without_a_word() {
+    let desk = Desk::new();
+    let word_level = serde_json::json!({
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"bread": 0, "butter": 1, "</s>": 2, "[UNK]": 3}, "unk_token": "[UNK]"}
+    });
+    let folder = desk.put("model/tokenizer.json", format!("\u{feff}{word_level}"));
+    // Named by its folder, and saved by an editor of Windows.
+    let tokeniser = folder.parent().map(Path::to_owned);
+    let packed = |text: &str| {
+        let end = Some("</s>".into());
+        let options = PackOptions { tokeniser: tokeniser.clone(), end, ..of(&desk.put("a.txt", text)) };
+        desk.pack(options).unwrap().0
+    };
+    let warned = |packed: &PackedCorpus| {
+        packed.remarks.iter().any(|remark| remark.contains("25.0 % of the tokens are [UNK]"))
+    };
+    assert!(warned(&packed(&"bread butter wine bread ".repeat(40))));
+    assert!(!packed(&"bread butter ".repeat(40)).remarks.iter().any(|remark| remark.contains("[UNK]")));
 }
