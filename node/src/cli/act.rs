@@ -434,7 +434,8 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
 }
 
 fn look(arguments: &ViewArguments) -> Outcome<Exit> {
-    let view = looked_at(&arguments.folder)?;
+    // Files are for others, to whom it is nobody's own.
+    let view = looked_at(&arguments.folder, arguments.export.is_none())?;
     if let Some(folder) = &arguments.export {
         view.read_whole().map_err(Failure::environment)?;
         let pages = export_pages(&Site::new(view, Purpose::Files), folder);

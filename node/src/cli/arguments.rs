@@ -453,7 +453,7 @@ pub(super) struct CreditArguments {
 
 #[derive(Args)]
 pub(super) struct ViewArguments {
-    /// A run's folder, a verifier's or observer's directory, or an archive. The run may go on meanwhile.
+    /// A run's folder, a member's or observer's directory, or an archive. The run may go on meanwhile.
     pub(super) folder: PathBuf,
     /// Where to serve the pages; without HOST, only this machine sees them.
     #[arg(long, value_name = "[HOST:]PORT", value_parser = muster_view::serve::parse_address, default_value = "8080")]
