@@ -87,6 +87,9 @@ impl Reading {
 
     /// A text with LF in the place of every line end: of a file whose lines end as on old Macs.
     pub(super) fn mended(&self, text: &str) -> String {
+        if !text.contains('\r') {
+            return text.to_owned();
+        }
         self.line_ends.set(self.line_ends.get() + 1);
         text.replace("\r\n", "\n").replace('\r', "\n")
     }

@@ -11,7 +11,7 @@ use muster_store::dataset::TextName;
 use muster_view::words::counted;
 
 use super::opened::{CONVERT, Opened};
-use super::piece::{Piece, ROW_BYTES, Reading};
+use super::piece::{Piece, ROW_BYTES, Reading, ends_with_cr};
 use super::quotes::{Quotes, Stray};
 
 /// A row behind the last one: if a quote is never closed, it is within that quote and no row.
@@ -49,6 +49,8 @@ pub(super) struct Table {
     row: u64,
     /// Lines before the first one that is read.
     before: u64,
+    /// Whether lines end with CR alone.
+    by_cr: bool,
 }
 
 impl Table {
@@ -66,7 +68,7 @@ impl Table {
         let (delimiter, names) = columns(&opened.head, &delimiters, &reading.column)
             .map_err(|what| Failure::usage(format!("{name}: {what}")))?;
         let column = names.iter().position(|name| name.trim() == reading.column).unwrap_or_default();
-        let left = Rc::new(Cell::new(ROW_BYTES));
+        let (left, by_cr) = (Rc::new(Cell::new(ROW_BYTES)), ends_with_cr(&opened.head));
         let columns = names.len();
         let last = Cursor::new(format!("\n{LAST}\n"));
         let bounded = Bounded { source: opened.bytes(), left: Rc::clone(&left) }.chain(last);
@@ -74,7 +76,7 @@ impl Table {
             if dialect.quoting { Box::new(Quotes::new(bounded, delimiter)) } else { Box::new(bounded) };
         let rows = builder(delimiter).quoting(dialect.quoting).from_reader(all);
         let before = u64::from(said.is_some());
-        let mut table = Self { name, rows, left, reading, columns, column, row: 0, before };
+        let mut table = Self { name, rows, left, reading, columns, column, row: 0, before, by_cr };
         if columns > 0 {
             table.record()?;
         }
@@ -113,7 +115,8 @@ impl Table {
                 continue;
             }
             let line = record.position().map_or(0, csv::Position::line);
-            let text = self.reading.settled(text.to_owned()).map_err(|what| self.wrong(line, &what))?;
+            let text = if self.by_cr { self.reading.mended(text) } else { text.to_owned() };
+            let text = self.reading.settled(text).map_err(|what| self.wrong(line, &what))?;
             let name = TextName { source: self.name.clone(), row: Some(self.row - 1) };
             return Ok(Some(Piece { text, name, ends: true }));
         }
