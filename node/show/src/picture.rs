@@ -79,8 +79,10 @@ impl Picture<'_> {
         );
         self.body(frame, story, body, area.height >= HIGH);
         let room = usize::from(said.height.saturating_sub(1));
-        let lines: Vec<Line<'_>> =
-            lines::newest(room).iter().map(|line| Line::from(brief(line).into_owned())).collect();
+        let lines: Vec<Line<'_>> = lines::newest(room)
+            .iter()
+            .map(|line| fitted(brief(line).into_owned().into(), said.width))
+            .collect();
         frame.render_widget(Paragraph::new(lines).block(self.block("What happens")), said);
         let keys_say = if self.stopping {
             "stopping when the round is over · q or Ctrl-C again: now"
@@ -92,15 +94,15 @@ impl Picture<'_> {
 
     /// What is between the head and the log; the loss has a chart on a `high` terminal.
     fn body(&self, frame: &mut Frame<'_>, story: &Story, body: Rect, high: bool) {
-        let facts = self.facts(story);
+        let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(3);
+        let [left, right] = if body.width >= WIDE { halves.areas(body) } else { [body; 2] };
+        let facts: Vec<_> = self.facts(story).into_iter().map(|fact| fitted(fact, left.width)).collect();
         let rows = facts.len() as u16;
         let bans = match story.bans.len() {
             0 => 0,
             count => count.min(BANS) as u16 + 1,
         };
         if body.width >= WIDE {
-            let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(3);
-            let [left, right] = halves.areas(body);
             let [top, below] =
                 Layout::vertical([Constraint::Length(rows + 1), Constraint::Fill(1)]).areas(left);
             let [members, banned] =
@@ -240,8 +242,8 @@ impl Picture<'_> {
         let line = |ban: &BanLine| {
             let BanLine { effective, finding, round, .. } = ban;
             let who = Span::styled(called(&ban.member), style.add_modifier(Modifier::BOLD));
-            let what = format!(" out from round {effective}: {finding} in round {round}");
-            Line::from(vec![who, Span::styled(what, style)])
+            let what = format!(" from round {effective}: {finding} in round {round}");
+            fitted(Line::from(vec![who, Span::styled(what, style)]), area.width)
         };
         let lines: Vec<Line<'_>> = story.bans.iter().rev().take(BANS).map(line).collect();
         frame.render_widget(Paragraph::new(lines).block(self.block("Banned")), area);
@@ -313,6 +315,23 @@ fn label(member: &MemberLine) -> String {
         "" => member.short.clone(),
         name => format!("{name} · {}", member.short.get(..8).unwrap_or_default()),
     }
+}
+
+/// A line that says so where it is cut: a number without its last digits would be another one.
+fn fitted(line: Line<'static>, width: u16) -> Line<'static> {
+    let room = usize::from(width);
+    if line.width() <= room {
+        return line;
+    }
+    let mut left = room.saturating_sub(1);
+    let mut spans = Vec::new();
+    for span in line.spans {
+        let kept: String = span.content.chars().take(left).collect();
+        left -= kept.chars().count();
+        spans.push(Span::styled(kept, span.style));
+    }
+    spans.push(Span::raw("…"));
+    Line::from(spans)
 }
 
 /// A line of the log without its date, and without the level where it is the usual one.
@@ -419,6 +438,15 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_says_so() {
+        let line = |words: [&'static str; 2]| Line::from(words.map(Span::raw).to_vec());
+        for (width, shown) in [(14, "Eve in round 1"), (13, "Eve in round…"), (3, "Ev…"), (1, "…"), (0, "…")]
+        {
+            assert_eq!(fitted(line(["Eve", " in round 1"]), width).to_string(), shown);
+        }
+    }
+
+    #[test]
     fn a_wide_terminal_shows_everything() {
         let (text, coloured) = drawn(120, 36, &story(), true);
         for words in [
@@ -436,7 +464,7 @@ mod tests {
             "Ada · 00000000",
             "Eve · 00000000",
             "attacker",
-            "Mallory out from round 9: sum mismatch in round 7",
+            "Mallory from round 9: sum mismatch in round 7",
             "390",
             "q or Ctrl-C",
         ] {
