@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_core::codec::{Text, decode, encode};
 use muster_core::ids::{Digest, Height, MemberId, RunId};
-use muster_core::ledger::{Ledger, Member};
+use muster_core::ledger::{Ledger, Member, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::service::Statement;
 use muster_core::sign::{Signed, Verified};
@@ -31,6 +31,7 @@ pub struct Stated {
     name: String,
     run: String,
     member: MemberId,
+    banned: bool,
     verifiers: usize,
     statement: Statement,
 }
@@ -44,7 +45,7 @@ impl Stated {
 
 impl fmt::Display for Stated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, run, member, verifiers, statement, .. } = self;
+        let Self { name, run, member, banned, verifiers, statement, .. } = self;
         let called = if name.is_empty() { String::new() } else { format!(" ({name})") };
         write!(
             f,
@@ -54,6 +55,9 @@ impl fmt::Display for Stated {
             statement.counted,
             statement.height.0.saturating_sub(1)
         )?;
+        if *banned {
+            write!(f, "; it was banned by then")?;
+        }
         if statement.note.is_empty() {
             Ok(())
         } else {
@@ -149,7 +153,8 @@ fn holds<'a>(statement: &Verified<Statement>, ledger: &'a Ledger) -> Result<&'a 
 
 fn stated(manifest: &Manifest, member: &Member, statement: Statement, line: String) -> Stated {
     let (name, run) = (member.name.to_string(), format!("{:#}", manifest.run()));
-    Stated { line, name, run, member: member.id, verifiers: member.credits.len(), statement }
+    let banned = member.standing == Standing::Banned;
+    Stated { line, name, run, member: member.id, banned, verifiers: member.credits.len(), statement }
 }
 
 fn archived(folder: &Path, manifest: &Arc<Manifest>, height: Height) -> Outcome<Ledger> {

@@ -224,7 +224,13 @@ fn standing(ledger: &Ledger, member: &Member) -> String {
     let service = &member.service;
     match member.role {
         Role::Node => {
-            said.push(weight(ledger, member));
+            said.push(match member.standing {
+                // What it weighs is of no account any more.
+                Standing::Banned | Standing::Left => {
+                    format!("{} recomputed", counted(ledger.credit(member), "leaf"))
+                }
+                _ => weight(ledger, member),
+            });
             said.push(format!("{} counted", counted(service.leaves, "leaf")));
         }
         Role::Verifier => said.push(audits(service)),
