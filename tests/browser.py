@@ -392,7 +392,7 @@ def large(browser, url):
 def main():
     shutil.rmtree(SCREENS, ignore_errors=True)
     os.makedirs(SCREENS)
-    release = os.path.join(ROOT, "target", "release")
+    release = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR") or "target", "release")
     folder = tempfile.mkdtemp()
     browser, started = Browser(), []
     try:
@@ -400,12 +400,15 @@ def main():
         url = f"http://127.0.0.1:{port}/"
         demo = [os.path.join(release, "e2e-muster"), "demo", "--web", str(port), "--rounds", "40", "--no-learning-check",
                 "--out", os.path.join(folder, "demo")]
-        started.append(subprocess.Popen(demo, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        said = os.path.join(folder, "demo.said")
+        with open(said, "wb") as file:
+            started.append(subprocess.Popen(demo, stdout=file, stderr=file))
         wait_for(url, started[0])
         follow(browser, url)
         browser.open("about:blank")
         if started[0].wait(timeout=400) != 0:
-            sys.exit("the demo failed")
+            with open(said, encoding="utf-8", errors="replace") as file:
+                sys.exit("the demo failed: " + file.read()[-2000:])
         run = os.path.join(folder, "demo", "run")
         started.append(subprocess.Popen([demo[0], "view", run, "--web", str(port)], stdout=subprocess.DEVNULL))
         wait_for(url, started[1])

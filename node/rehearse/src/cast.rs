@@ -21,7 +21,8 @@ use super::rehearsal::Rehearsal;
 use super::workspace::Workspace;
 use crate::attack::Attack;
 
-/// How long the steward may take to open its door, and everyone to leave once the run is over.
+/// How long the steward may take to open its door; and everyone to leave, once the run is over and nothing more is
+/// reported.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Validity of the invitations, in seconds.
 const VALID: u64 = 24 * 3600;
@@ -205,13 +206,14 @@ impl Cast {
         self.steward.fault("reports nothing any more")
     }
 
-    /// Waits until everyone has gone, now that the run is over.
+    /// Waits until everyone has gone, now that the run is over. On a slow machine many states wait to be measured on
+    /// the held-out text by then, and the steward's report grows with each.
     ///
     /// # Errors
     /// [`Failure`] with the end of the log of a process that stays, or ends badly.
-    pub(super) fn dismiss(&mut self, interrupt: &Interrupt) -> Outcome<()> {
+    pub(super) fn dismiss(&mut self, report: &Path, interrupt: &Interrupt) -> Outcome<()> {
         self.caller = None;
-        let began = Instant::now();
+        let (mut heard, mut length) = (Instant::now(), 0);
         let members = self.players.iter().map(Some).zip(&mut self.members);
         for (player, child) in members.chain([(None, &mut self.steward)]) {
             let status = loop {
@@ -219,7 +221,11 @@ impl Cast {
                 if let Some(status) = child.ended()? {
                     break status;
                 }
-                if began.elapsed() > PATIENCE {
+                let reported = fs::metadata(report).map_or(0, |report| report.len());
+                if reported > length {
+                    (heard, length) = (Instant::now(), reported);
+                }
+                if heard.elapsed() > PATIENCE {
                     return Err(child.fault("does not end though the run is over"));
                 }
                 sleep(PAUSE);

@@ -17,6 +17,7 @@ use muster_replica::exit::{Exit, Failure, Outcome};
 use muster_show::Surroundings;
 use muster_show::board::{self, Board};
 use muster_show::progress::ProgressDisplay;
+use muster_view::event::LOG;
 use muster_view::words::counted;
 use muster_view::{Source, View};
 
@@ -136,7 +137,7 @@ fn rehearse(
     };
     let live = watch(&mut cast, workspace, interrupt, show, &progress)?;
     // Before the replay: every process has written what it has to say by then.
-    cast.dismiss(interrupt)?;
+    cast.dismiss(&workspace.path("run").join(LOG), interrupt)?;
     let ran = began.elapsed();
     progress.line("replaying the archive");
     let archive = Archive::open(&workspace.path("run")).map_err(opened)?;
