@@ -1,4 +1,5 @@
-//! A run in which a node and a verifier compute on a device of OpenCL, and everybody else on the processor: in equal bits.
+//! A run in which a node, a verifier and a cheat compute on a device of OpenCL, and everybody else on the processor: in equal
+//! bits.
 //!
 //! It plays where a device is found. One that is no graphics processor will do: `sh tests/opencl.sh` installs such a one.
 #![allow(clippy::print_stderr)]
@@ -56,7 +57,7 @@ fn a_device_and_the_processor_hold_one_state_and_ban_who_cheats() {
         run.join("second", &nodes, &on_processor),
         run.join("device", &nodes, &on_device),
     ];
-    let mut cheat = run.attack("cheat", "flip", 4, &nodes);
+    let mut cheat = run.attack_with("cheat", ("flip", 4), &nodes, &on_device);
     let mut watches = [
         run.watch_with("watch-device", &verifiers, &on_device),
         run.watch_with("watch-processor", &verifiers, &on_processor),
@@ -68,7 +69,7 @@ fn a_device_and_the_processor_hold_one_state_and_ban_who_cheats() {
     assert_eq!(cheat.wait(), 1, "{}", cheat.log());
 
     let says = device.says();
-    for process in [&honest[2], &watches[0]] {
+    for process in [&honest[2], &watches[0], &cheat] {
         let computed = format!("leaves are computed by {says}, as --device gpu:0 says");
         assert!(process.log().contains(&computed), "{computed}: {}", process.log());
     }

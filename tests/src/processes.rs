@@ -318,13 +318,20 @@ impl Run {
 
     /// Starts an attacker of the rehearsal.
     pub fn attack(&self, name: &str, attack: &str, from: u32, invitation: &str) -> Process {
-        let directory = self.at(name);
-        let from = from.to_string();
-        self.spawn(
-            name,
-            self.programs.muster,
-            &["demo-role", "attacker", attack, &from, invitation, &directory],
-        )
+        self.attack_with(name, (attack, from), invitation, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn attack_with(
+        &self,
+        name: &str,
+        (attack, from): (&str, u32),
+        invitation: &str,
+        more: &[&str],
+    ) -> Process {
+        let (from, directory) = (from.to_string(), self.at(name));
+        let words = ["demo-role", "attacker", attack, &from, invitation, &directory];
+        self.spawn(name, self.programs.muster, &[&words, more].concat())
     }
 
     /// Enrols a verifier and starts its watch.
