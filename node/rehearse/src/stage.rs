@@ -136,6 +136,7 @@ fn rehearse(
         Show::Bars | Show::Lines => None,
     };
     let live = watch(&mut cast, workspace, interrupt, show, &progress)?;
+    progress.line("the run is over: members leave, the last states are measured on the held-out text");
     // Before the replay: every process has written what it has to say by then.
     cast.dismiss(&workspace.path("run").join(LOG), interrupt)?;
     let ran = began.elapsed();
