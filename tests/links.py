@@ -1,6 +1,6 @@
 """The middle of the star that `links.sh` makes: carries packets between hosts, and holds them.
 
-    links.py relay RATE DELAY NAMESPACE…      # Mbit/s and ms; makes a device `wire` in each, says "ready", carries
+    links.py relay RATES DELAY NAMESPACE…     # UP/DOWN of each, in Mbit/s, and ms; makes a device `wire` in each, says "ready", carries
     links.py check RATE DELAY                 # under links.sh: measures a stream and a round trip between two hosts
 
 A host's uplink is shaped before packets come here, by `tbf` in its namespace, so that its TCP sees a full queue as it would on
@@ -86,10 +86,10 @@ class Downlink:
                 pass  # a device that is down, or goes
 
 
-def relay(rate, delay, namespaces):
+def relay(rates, delay, namespaces):
     files = [device(name) for name in namespaces]
     # Half of a pause passes before a packet is read, and half before it is written.
-    links = [Downlink(file, rate, max(0.0, delay / 1e3 - PAUSE)) for file in files]
+    links = [Downlink(file, rate, max(0.0, delay / 1e3 - PAUSE)) for file, rate in zip(files, rates)]
     # Of the address 10.77.0.i, the last byte says whose it is.
     by_address = {number: link for number, link in enumerate(links, 1)}
     print("ready", flush=True)
@@ -176,7 +176,8 @@ def main():
     # The shell that started this ends it; Ctrl-C reaches both.
     if word == "relay":
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        relay(float(rate), float(delay), namespaces)
+        # Of UP/DOWN, what comes towards a host.
+        relay([float(one.split("/")[-1]) for one in rate.split(",")], float(delay), namespaces)
     check(float(rate), float(delay))
 
 
