@@ -400,20 +400,27 @@ def masked(model, seed, leaf, window):
 
 
 @operation
-def parts(model, seed, aggregators, rows=None, planes=1):
-    """`rows`, if there, are those of the slots, on a state with several; `planes`, how many are exchanged."""
-    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators, rows, planes)}
+def parts(model, seed, aggregators, rows=None, planes=1, classes=None):
+    """`rows`, if there, are those of the slots, on a state with several; `planes`, how many are exchanged; `classes`, if there, are
+    the share classes of the slots, which otherwise are equal."""
+    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators, rows, planes, classes)}
 
 
 @operation
-def seconds(model, seed, aggregators, rows=None):
-    return {"seconds": ref.seconds(ref.decode("Model", un(model)), un(seed), aggregators, rows)}
+def seconds(model, seed, aggregators, rows=None, classes=None):
+    return {"seconds": ref.seconds(ref.decode("Model", un(model)), un(seed), aggregators, rows, classes)}
 
 
 @operation
-def reassign(model, seed, part, shard, failed, aggregators, rows=None):
-    """The model does not matter, but for whether there are rows."""
-    return {"order": ref.reassignment(un(seed), part, shard, failed, aggregators, rows)}
+def reassign(model, seed, part, shard, failed, aggregators, rows=None, passed=()):
+    """The model does not matter, but for whether there are rows; `passed` are those that were passed over."""
+    return {"order": ref.reassignment(un(seed), part, shard, failed, aggregators, rows, passed)}
+
+
+@operation
+def timed_classes(times):
+    """Each of `times` is a class and milliseconds."""
+    return {"classes": ref.timed_classes(times)}
 
 
 @operation
@@ -981,7 +988,7 @@ def family_codec():
     yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "04" + commit[-80:])
-    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "12")
+    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "13")
     yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "09")
     yield bad("family tag", "CODEC-3", "a later version's model taken for this one's", "Family", "03")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
@@ -1492,6 +1499,33 @@ def family_assignment():
         inputs = dict(model=model, seed=seed, aggregators=slots, **({} if rows is None else dict(rows=rows)))
         yield case(f"parts, {name}", "ASSIGN-5", why, "parts", **inputs)
         yield case(f"second ones, {name}", "ASSIGN-9", why, "seconds", **inputs)
+    # Name, why, model, the row of each slot, aggregators, the class of each slot.
+    uneven = (
+        ("three fast ones", "a slow line has a part", BLOCKY_MODEL, None, [0, 1, 2, 3], [8, 8, 2, 8]),
+        ("one slow one", "as many parts as aggregators", BLOCKY_MODEL, None, [0, 1, 2, 3], [8, 6, 8, 8]),
+        ("classes of odd numbers", "speeds that are no powers of two", BLOCKY_MODEL, None, [0, 2, 3, 4, 6], [0, 16, 7, 5, 6, 0, 3]),
+        ("equal aggregators among others", "more parts for members that reduce none", BLOCKY_MODEL, None, [1, 2, 4], [0, 9, 9, 16, 9]),
+        ("two", "one of them has more than half", BLOCKY_MODEL, None, [0, 1], [16, 0]),
+        ("one that is far faster", "more than half for one member", BLOCKY_MODEL, None, [0, 1, 2], [16, 0, 0]),
+        ("one that is faster than eleven", "more than a third for one of twelve", BLOCKY_MODEL, None, list(range(12)), [16] + [0] * 11),
+        ("three rows, one slow member", "parts of rows on it", ROWS_MODEL, [0, 1, 2, 0, 1, 2], six, [8, 8, 8, 2, 8, 8]),
+        ("three rows, the slow one alone outside", "a part for whoever contributes to its row", ROWS_MODEL, [0, 1, 1, 2, 1, 1], [1, 2, 3, 4],
+         [8, 8, 8, 0, 8, 8]),
+        ("many", "more parts than there may be", BLOCKY_MODEL, None, list(range(90)), [n * 7 % 17 for n in range(90)]),
+    )
+    for name, why, model, rows, slots, classes in uneven:
+        inputs = dict(model=model, seed=seed, aggregators=slots, classes=classes, **({} if rows is None else dict(rows=rows)))
+        yield case(f"uneven parts, {name}", "ASSIGN-12", why, "parts", **inputs)
+        yield case(f"second ones of uneven parts, {name}", "ASSIGN-9", "a slow line as the second one", "seconds", **inputs)
+    for name, times in (
+            ("equal lines", [[8, 5000], [8, 5400], [8, 4900], [8, 5100]]), ("one slow line", [[8, 5000], [8, 30000], [8, 4900], [8, 5100]]),
+            ("one fast line", [[8, 5000], [8, 5400], [8, 1], [8, 5100]]), ("short times", [[8, 1], [8, 999], [8, 1413], [8, 20]]),
+            ("edges", [[8, 14142], [8, 14143], [8, 10000], [8, 7071], [8, 7072], [8, 10001], [8, 9999], [8, 19999], [8, 20000], [8, 1]]),
+            ("an odd number", [[8, 9000], [8, 3000], [8, 30000]]), ("lowest and highest", [[0, 90000], [1, 90000], [16, 1], [16, 2], [9, 3000], [9, 3000]]),
+            ("two", [[8, 1000], [8, 90000]]), ("nobody", [])):
+        yield case(f"classes by time, {name}", "ROUND-40", "members that fall or rise by chance", "timed_classes", times=times)
+    yield case("part 2 again, of uneven ones", "ASSIGN-7", "a slow line before others", "reassign", model=SMALL_MODEL, seed=seed, part=2,
+               shard=0, failed=7, aggregators=[0, 1, 2, 5, 7], passed=[1, 5])
     rows = [0, 1, 2, 0, 1, 2]
     for name, part, shard, failed, slots, of in (
             ("of the trunk", 1, 0, 2, six, rows), ("of row 0", 5, 1, 4, six, rows), ("of row 2", 7, 3, 0, six, rows),

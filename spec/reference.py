@@ -15,6 +15,7 @@ import math
 import pathlib
 import struct
 import sys
+from fractions import Fraction
 
 U32, U64 = 2**32 - 1, 2**64 - 1
 
@@ -222,6 +223,8 @@ def schema():
         "Freeze": dict(round=u32, state=digest, commits=listed(signed, 256)),
         "Inputs": dict(round=u32, attempt=u8, parts=listed(bitmap, 512)),
         "Late": dict(round=u32, slots=bitmap),
+        "Shares": dict(round=u32, moves=listed("ShareMove", 256)),
+        "ShareMove": dict(slot=u16, **{"class": u8}),
         "Reassign": dict(round=u32, parts=listed("Reassigned", 512)),
         "Reassigned": dict(part=u16, aggregator=u16),
         "Outcome": dict(round=u32, results=listed(maybe(signed), 512), echoes=listed(signed, 256), state="StateRoots",
@@ -291,7 +294,7 @@ def schema():
         "Body": dict(Open="StateRoots", Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed, Ready=signed,
-                     Late="Late"),
+                     Late="Late", Shares="Shares"),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
                          Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults",
                          Recomputation="FalseRecomputation", Answer="FalseAnswer"),
@@ -989,13 +992,13 @@ def open_shards(model, rows):
     return list(range(len(shards(model)))) if rows is None else [0] + [1 + row for row in sorted(set(rows))]
 
 
-def part_counts(model, rows, aggregators):
+def part_counts(model, rows, divisor):
     """ASSIGN-5: the shards that take a step, and how many parts each has."""
     sizes, taking = shards(model), open_shards(model, rows)
     opened = max(len(taking) - 1, 1)
     loads = [sizes[0][1] * opened if shard == 0 else sizes[1][1] for shard in taking]
-    count = lambda shard, load: min(max(1, aggregators * load // sum(loads)), len(blocks_of(model, shard)))
-    return [(shard, count(shard, load) if aggregators else 0) for shard, load in zip(taking, loads)]
+    count = lambda shard, load: min(max(1, divisor * load // sum(loads)), len(blocks_of(model, shard)))
+    return [(shard, count(shard, load) if divisor else 0) for shard, load in zip(taking, loads)]
 
 
 def divided(blocks, count):
@@ -1015,16 +1018,36 @@ def able(slots, shard, rows):
     return others or list(slots)
 
 
-def parts(model, seed, aggregators, rows=None, planes=1):
-    """ASSIGN-5, ASSIGN-6: the shard and the blocks of each part, and who reduces it."""
+def divisor(aggregators, classes):
+    """ASSIGN-12: for how many aggregators blocks are divided."""
+    count = len(aggregators)
+    return count if count < 3 or len({classes[slot] for slot in aggregators}) == 1 else min(4 * count, 256)
+
+
+def parts(model, seed, aggregators, rows=None, planes=1, classes=None):
+    """ASSIGN-5, ASSIGN-6: the shard and the blocks of each part, and who reduces it; `classes` are those of all slots."""
+    classes = classes or {slot: 8 for slot in aggregators}
     order, found = shuffled(seed, aggregators), []
-    of = lambda slot: len([part for part in found if part["aggregator"] == slot])
     behind = lambda blocks: {block + plane * plane_blocks(model): size for plane in range(planes) for block, size in blocks.items()}
-    for shard, count in part_counts(model, rows, len(aggregators)):
-        for blocks in divided(behind(blocks_of(model, shard)), count) if count else []:
-            # `min` takes the first one among equals.
-            found.append({"shard": shard, "blocks": blocks, "aggregator": min(able(order, shard, rows), key=of)})
+    split = [(shard, blocks) for shard, count in part_counts(model, rows, divisor(aggregators, classes))
+             for blocks in (divided(behind(blocks_of(model, shard)), count) if count else [])]
+    has = {slot: 0 for slot in aggregators}
+    speed = {slot: math.isqrt(2 ** (16 + classes[slot])) for slot in aggregators}
+    for shard, blocks in split:
+        fit = able(order, shard, rows)
+        most = max(1, min(len(split) // 2, 4 * len(split) // len(order)))
+        fit = [slot for slot in fit if has[slot] < most] or fit
+        # `min` takes the first one among equals.
+        taker = min(fit, key=lambda slot: Fraction(has[slot] + 1, speed[slot]))
+        has[taker] += 1
+        found.append({"shard": shard, "blocks": blocks, "aggregator": taker})
     return found
+
+
+def passed_over(aggregators, classes, reducing):
+    """ASSIGN-12: those without a part that are slower than one with a part."""
+    best = max((classes[slot] for slot in reducing), default=-1)
+    return [slot for slot in aggregators if slot not in reducing and classes[slot] < best]
 
 
 def shuffled(seed, aggregators):
@@ -1036,24 +1059,46 @@ def shuffled(seed, aggregators):
     return drawn
 
 
-def seconds(model, seed, aggregators, rows=None):
+def seconds(model, seed, aggregators, rows=None, classes=None):
     """ASSIGN-9: the second aggregator of each part."""
+    classes = classes or {slot: 8 for slot in aggregators}
     order, found = shuffled(seed, aggregators), []
-    for part in parts(model, seed, aggregators, rows):
+    split = parts(model, seed, aggregators, rows, 1, classes)
+    late = passed_over(aggregators, classes, {part["aggregator"] for part in split})
+    for part in split:
         place = order.index(part["aggregator"])
         following = order[place + 1:] + order[:place]
-        fit = [slot for slot in following if slot in able(order, part["shard"], rows)]
-        found.append((fit or following)[0] if following else None)
+        fit = [slot for slot in following if slot in able(order, part["shard"], rows)] or following
+        fit = [slot for slot in fit if slot not in late] or fit
+        found.append(fit[0] if fit else None)
     return found
 
 
-def reassignment(seed, part, shard, failed, aggregators, rows=None):
+def reassignment(seed, part, shard, failed, aggregators, rows=None, passed=()):
     """ASSIGN-7"""
     others = [slot for slot in aggregators if slot != failed]
     turn = below(number(tagged("aggregators", seed, le(part, 2))), len(others))
     order = others[turn:] + others[:turn]
-    inside = [slot for slot in order if shard > 0 and (rows is None or rows[slot] == shard - 1)]
-    return [slot for slot in order if slot not in inside] + inside
+    inside = lambda slot: shard > 0 and (rows is None or rows[slot] == shard - 1)
+    # `sorted` keeps the order of equals.
+    return sorted(order, key=lambda slot: (inside(slot), slot in passed))
+
+
+def timed_classes(times):
+    """ROUND-40: the new class of each aggregator, given with its class and its time in milliseconds."""
+    counted = sorted(max(time, 1000) for _, time in times)
+    if len(counted) < 3:
+        return [before for before, _ in times]
+    usual = counted[-(-len(counted) // 2) - 1]
+
+    def after(before, time):
+        if time >= 2 * usual:
+            return max(before - 2, 0)
+        if time * time >= 2 * usual * usual:
+            return max(before - 1, 0)
+        return min(before + 1, 16) if 2 * time * time <= usual * usual else before
+
+    return [after(before, max(time, 1000)) for before, time in times]
 
 
 # ---------------------------------------------------------------- the grid (grid.md)

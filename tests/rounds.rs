@@ -189,7 +189,9 @@ fn round_30_a_staller_marks_nobody_and_switches_no_objection_off() {
         assert_eq!(sim.report().wrong_parts, [], "seed {seed}: no wrong part is sealed");
         assert_eq!((banned(&sim), sim.stalling()), (vec![5], vec![]), "seed {seed}");
         let staller = sim.ledger().member(&sim.id(4)).expect("a member");
-        assert!(staller.failures >= 3, "seed {seed}: it stalls in {} rounds", staller.failures);
+        // LEDGER-25: each time it loses two classes, so that it soon has no part to hide.
+        assert!(staller.failures >= 2, "seed {seed}: it stalls in {} rounds", staller.failures);
+        assert!(staller.share.0 <= 4, "seed {seed}: class {}", staller.share);
         for honest in 0..4 {
             let member = sim.ledger().member(&sim.id(honest)).expect("a member");
             assert_eq!((member.standing, member.failures), (Standing::Active, 0), "seed {seed}: {honest}");

@@ -2,12 +2,12 @@
 
 use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
-use muster_core::ids::{Height, MemberId, Part, Round, Row, Slot};
+use muster_core::ids::{Height, MemberId, Part, Round, Row, ShareClass, Slot};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
 use muster_core::messages::enrol::{Leave, Ready, Return, Role};
 use muster_core::messages::record::{
-    Ban, Body, Freeze, Inputs, Late, Outcome, Reassign, Reassigned, Record, Rewind, Seat,
+    Ban, Body, Freeze, Inputs, Late, Outcome, Reassign, Reassigned, Record, Rewind, Seat, ShareMove, Shares,
 };
 use muster_core::messages::round::{Bitmap, Echo, PartResult};
 use muster_core::sign::Signed;
@@ -75,6 +75,8 @@ fn next(ledger: &Ledger, bits: u8) -> Option<Body> {
         Stage::Computing if bits & 0x1c == 0x14 => late(ledger, bits)?,
         Stage::Computing => freeze(ledger, bits)?,
         Stage::Exchanging => inputs(ledger, bits)?,
+        // Sometimes by too many classes, and in vain the second time.
+        Stage::Reducing if bits & 0x1c == 0x14 => shares(ledger, bits)?,
         Stage::Reducing => outcome(ledger, bits)?,
         Stage::Auditing | Stage::Closed => Body::Close(ledger.state().root()),
     })
@@ -141,6 +143,14 @@ fn inputs(ledger: &Ledger, bits: u8) -> Option<Body> {
     };
     let parts = bounded(parts.iter().map(bitmap).collect());
     Some(Body::Inputs(Inputs { round: view.round(), attempt: u8::from(!second.is_empty()), parts }))
+}
+
+fn shares(ledger: &Ledger, bits: u8) -> Option<Body> {
+    let view = ledger.current()?;
+    let slot = Slot(u16::from(bits & 3));
+    let member = ledger.member(&view.member_at(slot)?)?;
+    let class = ShareClass((member.share.0 + (bits >> 5)).saturating_sub(3));
+    Some(Body::Shares(Shares { round: view.round(), moves: bounded(vec![ShareMove { slot, class }]) }))
 }
 
 fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {

@@ -1,15 +1,19 @@
 //! Who computes and reduces what: functions of public randomness in which nobody has a choice.
 
+mod shares;
+
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::hash::{Domain, Hasher, below};
-use crate::ids::{Block, Digest, Leaf, Part, Round, Row, RowSet, RunId, ShardId, Slot};
+use crate::ids::{Block, Digest, Leaf, Part, Round, Row, RowSet, RunId, ShardId, ShareClass, Slot};
 use crate::layout::Layout;
 use crate::limits;
 use crate::manifest::{Albert, Manifest, Model};
 use crate::messages::round::Route;
 use crate::regime::Regime;
+use shares::Shares;
+pub use shares::{TimedShare, parts_each, timed_classes};
 
 /// Seed of a round's leaves, or of its parts (ASSIGN-1): `H("round-seed", run, le4(t), root)`, of the state that the leaves are
 /// computed on, or the one that they change.
@@ -179,6 +183,8 @@ pub struct Seating<'a> {
     pub route: Option<&'a Route>,
     /// The slots that can reduce, ascending.
     pub aggregators: &'a [Slot],
+    /// The share class of each slot.
+    pub classes: &'a [ShareClass],
 }
 
 /// The shards that somebody computes on, in order: of a state with several rows, the trunk and the rows with a seat.
@@ -189,7 +195,7 @@ pub fn open_shards(layout: &Layout, route: Option<&Route>) -> Vec<ShardId> {
 
 /// How many parts each of these shards has, for so many aggregators.
 ///
-/// ASSIGN-5: with A aggregators, a shard has ⌊A·load/all loads⌋ parts, at least one, at most one a block. The load of a row
+/// ASSIGN-5: divided for A aggregators, a shard has ⌊A·load/all loads⌋ parts, at least one, at most one a block. The load of a row
 /// is its coefficients, and that of the trunk its coefficients times the open rows, of which each brings contributors.
 /// Without an aggregator there is no part.
 // Not by the seats of each row: whoever lacks the ledger could not tell the parts.
@@ -264,19 +270,17 @@ impl Seating<'_> {
 /// Splits the blocks of the shards that somebody computes on into parts of nearly equal load, and gives each to an
 /// aggregator.
 ///
-/// ASSIGN-6: parts go in order to the aggregator with the fewest parts so far, the first one of the shuffle among
+/// ASSIGN-6: parts go in order to the aggregator that is done first with what it has, the first one of the shuffle among
 /// equals; a row's parts to those outside of the row, while there are any.
 pub fn parts(seating: &Seating<'_>) -> Vec<PartPlan> {
     let drawn = seating.shuffled();
-    let mut load = std::collections::BTreeMap::new();
-    let mut plans = Vec::new();
+    let shares = Shares::of(seating.aggregators, seating.classes);
     let open = open_shards(seating.layout, seating.route);
-    for (shard, blocks) in blocks(seating.layout, seating.planes, &open, drawn.len()) {
-        let able = seating.outside(&drawn, shard);
-        // The first of the fewest, in the order of the shuffle.
-        let fewest = able.iter().min_by_key(|slot| load.get(*slot).copied().unwrap_or(0usize));
-        let Some(aggregator) = fewest.copied() else { break };
-        *load.entry(aggregator).or_insert(0) += 1;
+    let blocks = blocks(seating.layout, seating.planes, &open, shares.divisor());
+    let mut filling = shares.filling(blocks.len());
+    let mut plans = Vec::new();
+    for (shard, blocks) in blocks {
+        let Some(aggregator) = filling.give(&seating.outside(&drawn, shard)) else { break };
         plans.push(PartPlan { shard, blocks, aggregator });
     }
     plans
@@ -304,23 +308,31 @@ fn divided(layout: &Layout, planes: usize, shard: ShardId, parts: usize) -> Vec<
     divided
 }
 
+/// The aggregators that have none of these parts because others are faster (ASSIGN-12).
+pub fn passed_over(aggregators: &[Slot], classes: &[ShareClass], parts: &[PartPlan]) -> Vec<Slot> {
+    shares::passed_over(aggregators, classes, |slot| parts.iter().any(|plan| plan.aggregator == slot))
+}
+
 /// The second aggregators of these parts, in runs that have two (ASSIGN-9): the one behind the first in the shuffle of
-/// [`parts`], the last one's neighbour being the first, of those that may reduce the part. None where there is one
-/// aggregator only.
+/// [`parts`], the last one's neighbour being the first, of those that may reduce the part; of those that were passed over
+/// only where there is nobody else. None where there is one aggregator only.
 pub fn seconds(seating: &Seating<'_>, parts: &[PartPlan]) -> Vec<Option<Slot>> {
     let drawn = seating.shuffled();
+    let passed = passed_over(seating.aggregators, seating.classes, parts);
     // Neighbours of one shuffle: one draw serves both, and no pair can be arranged.
     let second = |part: &PartPlan| {
         let place = drawn.iter().position(|slot| *slot == part.aggregator)?;
-        let behind: Vec<Slot> = drawn.iter().cycle().skip(place + 1).take(drawn.len() - 1).copied().collect();
+        let mut behind: Vec<Slot> =
+            drawn.iter().cycle().skip(place + 1).take(drawn.len() - 1).copied().collect();
+        behind.sort_by_key(|slot| passed.contains(slot));
         seating.outside(&behind, part.shard).first().copied()
     };
     parts.iter().map(second).collect()
 }
 
 /// The order in which other aggregators are tried for a part whose own one failed (ASSIGN-7): ascending, rotated, those
-/// outside of the part's row first.
-pub fn reassignment(seating: &Seating<'_>, part: Part, plan: &PartPlan) -> Vec<Slot> {
+/// outside of the part's row first, and those that are not `passed` over before others.
+pub fn reassignment(seating: &Seating<'_>, part: Part, plan: &PartPlan, passed: &[Slot]) -> Vec<Slot> {
     let others = seating.aggregators.iter().copied().filter(|slot| *slot != plan.aggregator);
     let mut others: Vec<Slot> = others.collect();
     if !others.is_empty() {
@@ -329,9 +341,8 @@ pub fn reassignment(seating: &Seating<'_>, part: Part, plan: &PartPlan) -> Vec<S
         let middle = below(turn, others.len() as u64) as usize;
         others.rotate_left(middle);
     }
-    if plan.shard != ShardId::TRUNK {
-        others.sort_by_key(|slot| seating.holds(*slot, plan.shard));
-    }
+    let inside = |slot: Slot| plan.shard != ShardId::TRUNK && seating.holds(slot, plan.shard);
+    others.sort_by_key(|slot| (inside(*slot), passed.contains(slot)));
     others
 }
 
@@ -394,6 +405,7 @@ mod tests {
                 rows: &[Row(0); 10],
                 route: None,
                 aggregators: &aggregators,
+                classes: &[ShareClass(8); 10],
             };
             let drawn: Vec<Slot> = parts(&seating).iter().map(|plan| plan.aggregator).collect();
             assert_eq!(drawn, expected[..drawn.len()]);

@@ -116,6 +116,10 @@ number!(
     ShardId, u16
 );
 number!(
+    /// How much of a round a member reduces beside others, in steps of √2: its share class (LEDGER-25).
+    ShareClass, u8
+);
+number!(
     /// A fixed range of coefficients within one tensor of a shard, numbered through all shards of a run (LAYOUT-6).
     Block, u32
 );

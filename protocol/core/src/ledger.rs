@@ -202,6 +202,7 @@ impl Ledger {
             Body::CloseTree(order) => self.close_tree(order),
             Body::Ready(ready) => self.ready_with(ready),
             Body::Late(late) => self.late(late),
+            Body::Shares(shares) => self.shares(shares),
         }
     }
 

@@ -26,6 +26,18 @@ pub const SEATS: usize = 256;
 pub const MEMBERS: usize = 4096;
 /// Parts of one round.
 pub const PARTS: usize = 512;
+/// The highest share class of a member (LEDGER-25): each is √2 times as fast as the one below it.
+pub const SHARE_CLASS: u8 = 16;
+/// The share class of a newcomer.
+pub const SHARE_FIRST: u8 = 8;
+/// Classes that a member falls at most in a round, for a part that it did not reduce or showed at less than half of the usual rate.
+pub const SHARE_FALL: u8 = 2;
+/// For so many times the aggregators the blocks of a round are divided where their classes differ.
+pub const SHARE_PARTS: usize = 4;
+/// Rounds after which a member that has fallen, or has had no part, goes one class up.
+pub const SHARE_ROUNDS: u32 = 32;
+/// Milliseconds within which the values of a member's parts are there as early as any: shorter times tell nothing of its line.
+pub const SHARE_TIME: u64 = 1_000;
 /// Bytes of a round's contributions, four for each coefficient, up to which the steward stands in where no member can be dialled
 /// (ROUND-39).
 pub const STOOD_IN_BYTES: u64 = 4 << 30;

@@ -39,7 +39,7 @@ macro_rules! for_each_message {
             round::Route, round::Commit, round::CommitReceipt, round::Echo, round::Receipt,
             round::Delivered, round::DeliveryReceipt, round::PartResult, round::Checked,
             record::Record, record::Body, record::Seat, record::Freeze, record::Late, record::Inputs,
-            record::Reassign, record::Reassigned, record::Outcome, record::RowStep, record::Credit,
+            record::Shares, record::ShareMove, record::Reassign, record::Reassigned, record::Outcome, record::RowStep, record::Credit,
             record::Ban, record::Idle, record::Rewind,
             audit::AuditRequest, audit::Duty, audit::TableSeal, audit::ResultsSeal, audit::TableOpening,
             audit::LeafResult, audit::Verdict, audit::Recomputation, audit::Recheck, audit::Withheld,

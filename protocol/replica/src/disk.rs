@@ -4,7 +4,7 @@
 //! as many seats as the run begins with. With more members the ledger is longer; [`longest_ledger`] bounds it.
 
 use muster_core::layout::Layout;
-use muster_core::limits::{OFFERS, PARTS, SEATS};
+use muster_core::limits::{OFFERS, PARTS, SEATS, SHARE_PARTS};
 use muster_core::manifest::Manifest;
 
 use crate::memory;
@@ -188,8 +188,10 @@ fn sealed(manifest: &Manifest, seats: u64) -> u64 {
     let layout = Layout::of_run(manifest);
     let shards = layout.shards().len() as u64;
     let blocks = (layout.blocks().len() as u64).saturating_mul(layout.planes() as u64);
-    // ASSIGN-5: a part for each aggregator, one of a shard at least, and none without a block.
-    let parts = seats.saturating_add(shards).min(blocks).min(PARTS as u64);
+    // ASSIGN-5: a part for each aggregator, one of a shard at least, and none without a block. ASSIGN-12: several where lines are
+    // uneven, which nobody knows before.
+    let divisor = seats.saturating_mul(SHARE_PARTS as u64).min(SEATS as u64);
+    let parts = divisor.saturating_add(shards).min(blocks).min(PARTS as u64);
     let of_parts = parts.saturating_mul(RESULT * u64::from(manifest.aggregation.replicas) + BITMAP);
     let of_seats = seats.saturating_mul(COMMIT + ECHO + SEAT + CREDIT);
     (3 * RECORD)
@@ -237,7 +239,8 @@ mod tests {
         let (run, digest, round) = (RunId(Digest([1; 32])), Digest([3; 32]), Round(9));
         let slots = || (0..seats as u16).map(Slot);
         let layout = Layout::of_run(manifest);
-        let parts = (layout.blocks().len() * layout.planes()).min(seats as usize + layout.shards().len());
+        let divisor = (seats as usize * SHARE_PARTS).min(SEATS);
+        let parts = (layout.blocks().len() * layout.planes()).min(divisor + layout.shards().len());
         let record = |body| {
             let record = Record { height: Height(9), previous: digest, body };
             encode(&me.sign(run, &record) as &Signed<Record>).len() as u64

@@ -223,7 +223,12 @@ impl Story {
                 let text = "the organiser closed its tree: its invitations admit nobody any more";
                 self.happen(Some(height), round, Some(&order.member), text);
             }
-            Body::Open(_) | Body::Reassign(_) | Body::Answered(_) | Body::Ready(_) | Body::Close(_) => {}
+            Body::Open(_)
+            | Body::Reassign(_)
+            | Body::Shares(_)
+            | Body::Answered(_)
+            | Body::Ready(_)
+            | Body::Close(_) => {}
         }
     }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::{Bytes, List, Real, Text};
-use crate::ids::{Block, Digest, Height, Leaf, MemberId, Part, Round, Row, RowSet, RunId, ShardId, Slot};
+use crate::ids::{
+    Block, Digest, Height, Leaf, MemberId, Part, Round, Row, RowSet, RunId, ShardId, ShareClass, Slot,
+};
 
 /// The bytes of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ described! {
     u8: Shape::Integer(1), u16: Shape::Integer(2), u32: Shape::Integer(4), u64: Shape::Integer(8),
     i32: Shape::Signed(4), i64: Shape::Signed(8),
     bool: Shape::Bool, Real: Shape::Real,
-    Slot: Shape::Integer(2), Part: Shape::Integer(2), Row: Shape::Integer(2), ShardId: Shape::Integer(2),
+    ShareClass: Shape::Integer(1), Slot: Shape::Integer(2), Part: Shape::Integer(2), Row: Shape::Integer(2), ShardId: Shape::Integer(2),
     Round: Shape::Integer(4), Block: Shape::Integer(4),
     Height: Shape::Integer(8), Leaf: Shape::Integer(8), RowSet: Shape::Integer(8),
     Digest: Shape::Raw(32), RunId: Shape::Raw(32), MemberId: Shape::Raw(32),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::coins::CoinTerms;
-use crate::ids::{Digest, Height, MemberId, Round, Row};
+use crate::ids::{Digest, Height, MemberId, Round, Row, ShareClass};
 use crate::messages::enrol::{Addresses, Engagement, Name, Role};
 use crate::messages::record::Record;
 use crate::sign::Signed;
@@ -36,6 +36,8 @@ pub struct Member {
     /// Most leaves that it may sum (LEDGER-15): what it managed when it last fell short, and one more after each full
     /// round.
     pub pace: u32,
+    /// How much of a round it reduces beside others (LEDGER-25). It stays when the member goes away and returns.
+    pub share: ShareClass,
     /// The record that admitted a verifier, which proves its coins to a judge.
     pub admitted: Option<Signed<Record>>,
     /// Whether it has weight without probation.

@@ -7,7 +7,7 @@ use crate::bug::OrBug;
 use crate::error::{Reject, require};
 use crate::ids::{Digest, MemberId, Round, Row};
 use crate::messages::enrol::Ready;
-use crate::messages::record::{Freeze, Inputs, Late, Outcome, Reassign, Record, Seat};
+use crate::messages::record::{Freeze, Inputs, Late, Outcome, Reassign, Record, Seat, Shares};
 use crate::sign::Signed;
 use crate::state::StateRoots;
 
@@ -60,6 +60,14 @@ impl Ledger {
         Ok(())
     }
 
+    // LEDGER-25
+    pub(super) fn shares(&mut self, shares: &Shares) -> Result<(), Reject> {
+        let new = self.rounds.check_shares(&self.chain, &self.roster, shares)?;
+        self.rounds.apply_shares();
+        self.roster.apply_shares(&new);
+        Ok(())
+    }
+
     // LEDGER-10
     pub(super) fn outcome(&mut self, outcome: &Outcome, head: Digest) -> Result<(), Reject> {
         let settled = self.rounds.check_outcome(&self.chain, &self.roster, outcome)?;
@@ -70,6 +78,7 @@ impl Ledger {
         let last = self.ends_with(outcome.round);
         let failed = self.rounds.failed_at(outcome);
         let seats = self.seats_after(outcome);
+        let shares = self.rounds.shares_after(&self.roster, &failed);
         require(*outcome.seats == *seats, "the seats follow from the ledger")?;
         let stage = match (last, seats.is_empty()) {
             (true, _) => Stage::Auditing,
@@ -98,6 +107,7 @@ impl Ledger {
         // first: a good round is one in which the member counted, whatever it failed in besides.
         self.roster.apply_good_round(&self.rounds.counted(outcome));
         self.roster.apply_failures(&failed, outcome.round, self.chain.height());
+        self.roster.apply_shares(&shares);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod credit;
 mod failures;
 mod presence;
 mod seats;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

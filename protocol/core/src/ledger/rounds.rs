@@ -3,6 +3,7 @@
 mod audited;
 mod outcome;
 mod phases;
+mod shares;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -118,6 +119,7 @@ impl Rounds {
         // ASSIGN-1: the root of the newest state is in it, so that nobody knows who will reduce what before the seats are settled.
         let parts_seed = assign::round_seed(self.terms.run(), round, &chain.state().root());
         let Aggregators { slots: aggregators, stood_in } = roster.aggregators(seats);
+        let classes = roster.shares(seats);
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
         let route = Route::of(chain.rows(), Row(0), open);
@@ -128,6 +130,7 @@ impl Rounds {
             rows: &rows,
             route: route.as_ref(),
             aggregators: &aggregators,
+            classes: &classes,
         };
         let parts = assign::parts(&seating);
         // ASSIGN-9: the second aggregators of a run that has two.
@@ -146,6 +149,7 @@ impl Rounds {
             seats: seats.to_vec(),
             aggregators,
             stood_in,
+            classes,
             parts,
             seconds,
         })

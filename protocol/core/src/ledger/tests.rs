@@ -1,5 +1,6 @@
 mod engagement;
 mod enrolment;
+mod shares;
 
 use super::fixture::chain::{
     Chain, coins, identity, manifest, node, organiser, roots, slots, steward, verifier,

@@ -13,7 +13,7 @@ use crate::assign::PartPlan;
 use crate::bug;
 use crate::bug::OrBug;
 use crate::coins::inspector;
-use crate::ids::{Digest, MemberId, Part, Round, Row, RowSet, Slot};
+use crate::ids::{Digest, MemberId, Part, Round, Row, RowSet, ShareClass, Slot};
 use crate::messages::record::{Reassign, Record, Seat};
 use crate::messages::round::Route;
 use crate::messages::round::{Bitmap, Commit, PartResult};
@@ -59,6 +59,8 @@ pub(super) struct Opening {
     pub(super) aggregators: Vec<Slot>,
     /// ROUND-39: whether none of them can be dialled.
     pub(super) stood_in: bool,
+    /// The share class of each slot.
+    pub(super) classes: Vec<ShareClass>,
     pub(super) parts: Vec<PartPlan>,
     /// The other aggregators of the parts, in runs that have two.
     pub(super) seconds: Vec<Option<Slot>>,
@@ -91,6 +93,8 @@ struct SettledInputs {
     records: Vec<Signed<Record>>,
     /// Since a Reassign.
     moved: Option<Moved>,
+    /// Whether shares have changed in this round (LEDGER-25).
+    shared: bool,
 }
 
 /// What a Reassign settles.
@@ -182,8 +186,12 @@ impl RoundView {
     ) {
         let parts = self.opening.parts.len();
         let Some(frozen) = self.frozen.as_mut().or_bug("a freeze before the inputs") else { return };
-        let fresh =
-            || SettledInputs { inputs: vec![Bitmap::default(); parts], records: Vec::new(), moved: None };
+        let fresh = || SettledInputs {
+            inputs: vec![Bitmap::default(); parts],
+            records: Vec::new(),
+            moved: None,
+            shared: false,
+        };
         let exchange = frozen.exchange.get_or_insert_with(fresh);
         exchange.records.push(record.clone());
         for (part, bitmap) in inputs {
@@ -210,6 +218,15 @@ impl RoundView {
         if let Some(exchange) = exchange.or_bug("inputs before a part goes to another aggregator") {
             exchange.moved = Some(Moved { to, missed });
         }
+    }
+
+    /// Shares have changed.
+    pub(super) fn share_anew(&mut self) {
+        let exchange = self.frozen.as_mut().and_then(|frozen| frozen.exchange.as_mut());
+        exchange
+            .or_bug("inputs before shares change")
+            .into_iter()
+            .for_each(|exchange| exchange.shared = true);
     }
 
     /// The round is over, and with the head after its Outcome it is drawn who inspects what.

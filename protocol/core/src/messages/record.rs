@@ -2,7 +2,7 @@
 
 use crate::codec::List;
 use crate::hash::{Domain, hash_of};
-use crate::ids::{Digest, Height, MemberId, Part, Round, Row, ShardId, Slot};
+use crate::ids::{Digest, Height, MemberId, Part, Round, Row, ShardId, ShareClass, Slot};
 use crate::messages::audit::{AuditRequest, FindingKind, Jury};
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Ready, Return};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
@@ -72,6 +72,8 @@ wire! {
         Ready(Signed<Ready>),
         /// What some members commit to in the round being computed counts nowhere.
         Late(Late),
+        /// Some aggregators of the round being reduced have other share classes from now on.
+        Shares(Shares),
     }
 }
 
@@ -109,6 +111,26 @@ wire! {
         pub round: Round,
         /// Their slots.
         pub slots: Bitmap,
+    }
+}
+
+wire! {
+    /// How fast aggregators showed what they reduced, beside each other (LEDGER-25).
+    pub struct Shares {
+        /// The round.
+        pub round: Round,
+        /// Whose classes change, in order of slots.
+        pub moves: List<ShareMove, { limits::SEATS }>,
+    }
+}
+
+wire! {
+    /// One aggregator's new share class.
+    pub struct ShareMove {
+        /// Its slot.
+        pub slot: Slot,
+        /// From the next record on.
+        pub class: ShareClass,
     }
 }
 

@@ -11,6 +11,7 @@ mod pause;
 mod records;
 mod results;
 mod statements;
+mod timing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,6 +30,7 @@ use mark::Mark;
 pub use owed::Owed;
 use pause::Barren;
 use results::Results;
+use timing::Timing;
 
 /// What the driver must do.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +56,8 @@ pub struct Conductor {
     now: u64,
     gathered: Gathered,
     results: Results,
+    /// How long it takes until values are here (ROUND-40).
+    timing: Timing,
     /// Credits that no outcome holds yet.
     credits: Vec<Credit>,
     outputs: VecDeque<Output>,
@@ -98,6 +102,7 @@ impl Conductor {
             now,
             gathered: Gathered::default(),
             results: Results::default(),
+            timing: Timing::default(),
             credits: Vec::new(),
             outputs: VecDeque::new(),
             sealing: false,
@@ -128,6 +133,8 @@ impl Conductor {
         let now = self.now;
         self.ready_since.iter_mut().for_each(|since| *since = now);
         self.results.resume(now);
+        // ROUND-40: what stood still here was nobody's line.
+        self.timing = Timing::default();
         // ROUND-26: whatever kept members from each other may be over, as after a restart.
         self.barren.stir();
     }
@@ -241,6 +248,7 @@ impl Conductor {
             let before = std::mem::take(&mut self.gathered);
             if round_over {
                 self.results = Results::default();
+                self.timing = Timing::default();
             } else {
                 // Echoes are of R_t, which a reassignment does not change; only receipts and checks are given anew.
                 self.gathered.echoes = before.echoes;

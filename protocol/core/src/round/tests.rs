@@ -314,6 +314,82 @@ fn round_21_the_time_for_a_word_begins_when_the_steward_has_all_values() {
     assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))), "the others are the majority");
 }
 
+/// Every result of the first round is said at once, and the values of each node's part come after so many milliseconds.
+fn shown_after(times: [u64; 4]) -> (Chain, Conductor) {
+    let (chain, mut conductor) = reduced(|_| false);
+    let view = chain.ledger.current().unwrap();
+    let mut come: Vec<(u64, Part)> = chain
+        .parts()
+        .map(|part| {
+            let author = view.aggregating(part).next().unwrap();
+            (times[view.slot_of(&author).unwrap().index()], part)
+        })
+        .collect();
+    come.sort_unstable();
+    for (time, part) in come {
+        let result = chain.result(part).verify(chain.ledger.run()).unwrap().into_inner();
+        conductor.obtained(1 + time, &result, true);
+    }
+    (chain, conductor)
+}
+
+/// All check the results, which are applied.
+fn applied(chain: &Chain, conductor: &mut Conductor, now: u64) {
+    let parts: Vec<Part> = chain.parts().collect();
+    (0..4).for_each(|number| say(chain, conductor, now, number, &parts));
+    assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))));
+    conductor.applied(now, Ok(chain.next_state()));
+}
+
+#[test]
+fn round_40_a_slow_line_is_sealed_before_the_outcome() {
+    let (mut chain, mut conductor) = shown_after([1_100, 9_000, 1_200, 1_000]);
+    applied(&chain, &mut conductor, 9_002);
+    let Some(body @ Body::Shares(_)) = proposed(&mut conductor) else { panic!("one is slow") };
+    let Body::Shares(shares) = &body else { unreachable!() };
+    let moves: Vec<(u16, u8)> = shares.moves.iter().map(|moved| (moved.slot.0, moved.class.0)).collect();
+    assert_eq!(moves, [(1, 6)]);
+    conductor.sealed(9_003, &chain.seal(body)).unwrap();
+    conductor.cases(9_003, None);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))), "once");
+}
+
+#[test]
+fn round_40_lines_that_are_alike_seal_nothing() {
+    for times in [[1, 2, 3, 900], [5_000, 6_000, 5_500, 7_000], [0; 4]] {
+        let (chain, mut conductor) = shown_after(times);
+        applied(&chain, &mut conductor, 9_002);
+        assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))), "{times:?}");
+    }
+}
+
+/// An aggregator may wait for inputs that others bring late: its own time begins with its result.
+#[test]
+fn round_40_what_others_deliver_late_makes_nobody_slow() {
+    let chain = Chain::reducing();
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    for (part, time) in chain.parts().zip([1, 9_000, 2, 3]) {
+        let signed = chain.result(part);
+        let result = signed.verify(chain.ledger.run()).unwrap().into_inner();
+        conductor.result(time, signed).unwrap();
+        conductor.obtained(time + 500, &result, true);
+    }
+    applied(&chain, &mut conductor, 9_600);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))));
+}
+
+/// A steward that did not run would take its own pause for somebody's line.
+#[test]
+fn round_40_what_the_steward_slept_through_tells_nothing() {
+    let (chain, mut conductor) = reduced(|part| part != Part(0));
+    conductor.resume(60_000);
+    let late = chain.result(Part(0)).verify(chain.ledger.run()).unwrap().into_inner();
+    conductor.obtained(60_001, &late, true);
+    applied(&chain, &mut conductor, 60_002);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))));
+}
+
 /// Marks never switch objections off: without the word of who has one nobody could tell whether a result is right.
 #[test]
 fn round_21_who_has_a_mark_is_waited_for_where_the_others_are_no_majority() {

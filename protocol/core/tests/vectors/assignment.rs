@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use muster_core::assign::{self, DrawnRow, PartPlan, Seating};
+use muster_core::assign::{self, DrawnRow, PartPlan, Seating, TimedShare};
 use muster_core::grid::{self, Dither};
-use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, Row, RunId, ShardId, Slot};
+use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, Row, RunId, ShardId, ShareClass, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{FrozenRow, RowHolder, deal_rows, draw_rows, move_holder};
 use muster_core::manifest::{Family, Manifest, Model};
@@ -52,6 +52,14 @@ pub(super) fn assignment(op: &str, inputs: &Value) -> Value {
             let masked = assign::masked(&model, albert, &seed(), leaf, window, &tokens);
             json!({ "inputs": masked.inputs, "places": masked.positions })
         }
+        _ => parts(op, inputs),
+    }
+}
+
+/// Who reduces which part, and who could reduce how much.
+fn parts(op: &str, inputs: &Value) -> Value {
+    let small = |name| number(inputs, name) as u16;
+    match op {
         "parts" => {
             let plans = seated(inputs, assign::parts);
             let shown = plans.iter().map(|plan| {
@@ -67,23 +75,41 @@ pub(super) fn assignment(op: &str, inputs: &Value) -> Value {
         "reassign" => {
             let (part, shard) = (Part(small("part")), ShardId(small("shard")));
             let plan = PartPlan { shard, blocks: Vec::new(), aggregator: Slot(small("failed")) };
-            let order = seated(inputs, |seating| assign::reassignment(seating, part, &plan));
+            let passed: Vec<Slot> = numbers(inputs, "passed").into_iter().map(Slot).collect();
+            let order = seated(inputs, |seating| assign::reassignment(seating, part, &plan, &passed));
             json!({ "order": order.iter().map(|slot| slot.0).collect::<Vec<_>>() })
+        }
+        "timed_classes" => {
+            let share = |of: &Value| TimedShare {
+                class: ShareClass(of[0].as_u64().expect("a class") as u8),
+                time: of[1].as_u64().expect("a time"),
+            };
+            let shares: Vec<TimedShare> = list(inputs, "times").iter().map(share).collect();
+            let after: Vec<u8> = assign::timed_classes(&shares).into_iter().map(|class| class.0).collect();
+            json!({ "classes": after })
         }
         _ => panic!("no operation {op:?}"),
     }
 }
 
+/// The numbers of a list; none where there is no list.
+fn numbers(inputs: &Value, name: &str) -> Vec<u16> {
+    let listed = inputs.get(name).map_or(&[][..], |_| list(inputs, name).as_slice());
+    listed.iter().map(|number| number.as_u64().expect("a number") as u16).collect()
+}
+
 /// What follows from the seats of a case. Where it has no rows, the state has one.
 fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
-    let numbers = |name: &str| -> Vec<u16> {
-        list(inputs, name).iter().map(|slot| slot.as_u64().expect("a number") as u16).collect()
-    };
     let layout = Layout::of(&read_as(inputs, "model"));
     let layout = if inputs.get("planes").is_some() { layout.with_moments() } else { layout };
-    let aggregators: Vec<Slot> = numbers("aggregators").into_iter().map(Slot).collect();
+    let aggregators: Vec<Slot> = numbers(inputs, "aggregators").into_iter().map(Slot).collect();
     let several = inputs.get("rows").is_some();
-    let rows = if several { numbers("rows").into_iter().map(Row).collect() } else { vec![Row(0); 256] };
+    let rows =
+        if several { numbers(inputs, "rows").into_iter().map(Row).collect() } else { vec![Row(0); 256] };
+    let classes = match inputs.get("classes") {
+        Some(_) => numbers(inputs, "classes").into_iter().map(|class| ShareClass(class as u8)).collect(),
+        None => vec![ShareClass(8); 256],
+    };
     // Which row the route itself is of changes nothing.
     let route = several.then(|| Route { row: Row(7), open: rows.iter().copied().collect() });
     let seating = Seating {
@@ -93,6 +119,7 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
         rows: &rows,
         route: route.as_ref(),
         aggregators: &aggregators,
+        classes: &classes,
     };
     // AUDIT-13: whoever knows the open rows and the number of parts finds the same ones.
     let parts = assign::parts(&seating);

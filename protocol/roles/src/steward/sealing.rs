@@ -109,7 +109,7 @@ impl Steward {
                 self.past.went_back(&rewind.evidence);
                 self.tell(Bulletin::WentBack(rewind.clone(), round));
             }
-            Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
+            Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Shares(_) | Body::Answered(_) => {}
         }
     }
 
@@ -136,6 +136,7 @@ fn is_of_round(body: &Body) -> bool {
             | Body::Freeze(_)
             | Body::Inputs(_)
             | Body::Reassign(_)
+            | Body::Shares(_)
             | Body::Outcome(_)
     )
 }

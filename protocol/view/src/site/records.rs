@@ -77,6 +77,7 @@ fn kind(body: &Body) -> &'static str {
         Body::CloseTree(_) => "CloseTree",
         Body::Ready(_) => "Ready",
         Body::Late(_) => "Late",
+        Body::Shares(_) => "Shares",
     }
 }
 
@@ -133,6 +134,11 @@ fn gist(record: &Record) -> String {
             "Audits wait for {}: what they commit to in round {} counts nowhere.",
             counted(late.slots.slots().count(), "member"),
             late.round
+        ),
+        Body::Shares(shares) => format!(
+            "{} may reduce more or less from now on, as fast as what they reduced in round {} came.",
+            counted(shares.moves.len(), "member"),
+            shares.round
         ),
     }
 }

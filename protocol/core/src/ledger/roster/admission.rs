@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Roster;
 use crate::coins::CoinTerms;
 use crate::error::{Reject, require};
-use crate::ids::{Digest, Height, MemberId, Round};
+use crate::ids::{Digest, Height, MemberId, Round, ShareClass};
 use crate::ledger::chain::ChainTip;
 use crate::ledger::member::{Closed, Member, Service, Standing};
 use crate::limits;
@@ -118,6 +118,7 @@ impl Roster {
             barred: Round(0),
             // Nobody knows yet what it manages: its first round tells.
             pace: limits::QUOTA,
+            share: ShareClass(limits::SHARE_FIRST),
             // A judge needs it: which coins a verifier registered, only the steward's record proves.
             admitted: (entry.role == Role::Verifier).then(|| record.clone()),
             founder: entry.founder,

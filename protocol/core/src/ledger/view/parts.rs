@@ -1,8 +1,8 @@
 //! The parts of a round: who reduces and keeps each, what was sealed of it.
 
 use super::{Opening, RoundView, SettledInputs};
-use crate::assign::{PartPlan, open_shards};
-use crate::ids::{Block, MemberId, Part, Row, ShardId, Slot};
+use crate::assign::{PartPlan, open_shards, passed_over};
+use crate::ids::{Block, MemberId, Part, Row, ShardId, ShareClass, Slot};
 use crate::layout::Layout;
 use crate::messages::evidence::Reduction;
 use crate::messages::record::{Record, RowStep, shard_steps};
@@ -20,6 +20,30 @@ impl RoundView {
     /// values.
     pub fn is_stood_in(&self) -> bool {
         self.opening.stood_in
+    }
+
+    /// The share class of each slot when the round opened.
+    pub fn classes(&self) -> &[ShareClass] {
+        &self.opening.classes
+    }
+
+    /// Aggregators that have no part because others are faster (ASSIGN-12).
+    pub fn passed_over(&self) -> Vec<Slot> {
+        passed_over(self.aggregators(), self.classes(), self.parts())
+    }
+
+    /// Whether shares have changed in this round.
+    pub fn has_shares(&self) -> bool {
+        self.exchange().is_some_and(|exchange| exchange.shared)
+    }
+
+    /// Whether there is anything to be said of a slot's rate: it had to reduce a part that counts somebody, and has lost none.
+    pub fn has_shown(&self, slot: Slot) -> bool {
+        let counts = |part: &Part| self.inputs().get(part.index()).is_some_and(|inputs| !inputs.is_empty());
+        let mut parts = (0..self.parts().len() as u16).map(Part).filter(counts);
+        let lost = || self.member_at(slot).is_none_or(|member| self.missed().contains(&member));
+        // ROUND-39: where the steward stands in, nobody shows anything.
+        !self.is_stood_in() && !lost() && parts.any(|part| self.aggregators_in(part, 0).any(|at| at == slot))
     }
 
     /// Its parts.

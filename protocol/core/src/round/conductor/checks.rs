@@ -69,7 +69,11 @@ impl Conductor {
         // What is applied is what the Outcome lists.
         let open = !self.applying && self.gathered.next.is_none();
         let view = self.ledger.current().filter(|view| open && view.round() == result.round);
-        view.into_iter().for_each(|view| self.results.obtained(view, result, are_here));
+        if let Some(view) = view {
+            let author = self.results.author_of(view, result).filter(|_| are_here);
+            author.into_iter().for_each(|author| self.timing.came(result.part, author, now));
+            self.results.obtained(view, result, are_here);
+        }
         self.tick(now);
     }
 

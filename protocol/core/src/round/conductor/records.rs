@@ -8,7 +8,7 @@ use crate::ids::{MemberId, Part, Slot};
 use crate::ledger::{Member, RoundView, Standing};
 use crate::limits;
 use crate::messages::enrol::Role;
-use crate::messages::record::{Body, Credit, Freeze, Inputs, Late, Outcome, Reassign, Reassigned};
+use crate::messages::record::{Body, Credit, Freeze, Inputs, Late, Outcome, Reassign, Reassigned, Shares};
 use crate::messages::round::{Bitmap, PartResult};
 use crate::sign::Signed;
 use crate::state::StateRoots;
@@ -126,7 +126,15 @@ impl Conductor {
         let view = self.ledger.current()?;
         if let Some(next) = &self.gathered.next {
             // The state is computed already; only the seal waits for the case.
-            return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next.clone())));
+            return (!self.holds_outcome()).then(|| {
+                let moves =
+                    if view.has_shares() { Vec::new() } else { self.timing.moves(&self.ledger, view) };
+                // LEDGER-25: before the Outcome, which opens the round that they are for.
+                Output::Seal(match moves.is_empty() {
+                    true => self.outcome(view, next.clone()),
+                    false => Body::Shares(Shares { round: view.round(), moves: bounded(moves) }),
+                })
+            });
         }
         let missing: Vec<Part> =
             parts(view).filter(|part| self.results.standing(view, *part).is_none()).collect();
@@ -168,11 +176,13 @@ impl Conductor {
             rows: &rows,
             route: route.as_ref(),
             aggregators: view.aggregators(),
+            classes: view.classes(),
         };
+        let passed = view.passed_over();
         let to = |part: &Part| {
             let plan = view.parts().get(part.index())?;
             // By the round's seed, not by choice: the steward must not be able to give a part to a friend.
-            let others = reassignment(&seating, *part, plan);
+            let others = reassignment(&seating, *part, plan, &passed);
             let awaited = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_awaited(&member));
             // The second aggregator has had its time as well.
             let new = |slot: &Slot| !view.aggregators_in(*part, 0).any(|had| had == *slot);

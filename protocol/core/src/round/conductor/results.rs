@@ -149,6 +149,12 @@ impl Results {
         }
     }
 
+    /// Who has said a result, if it would be sealed.
+    pub(super) fn author_of(&self, view: &RoundView, result: &PartResult) -> Option<MemberId> {
+        let standing = self.of_part(view, result.part).next();
+        standing.filter(|(_, claimed)| claimed.digest == result.digest).map(|(author, _)| author)
+    }
+
     /// Whether the values of a result that would be sealed are not here yet.
     pub(super) fn lack_values(&self, view: &RoundView) -> bool {
         let mut standing = parts(view).filter_map(|part| Some((part, self.standing_digest(view, part)?)));

@@ -56,6 +56,7 @@ impl Conductor {
         }
         let result = self.ledger.check_result(&signed)?;
         let new = self.results.claim(&result, signed)?;
+        self.timing.said(&result, result.author(), now);
         self.tick(now);
         Ok(new)
     }
