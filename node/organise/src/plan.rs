@@ -50,15 +50,17 @@ pub struct Job {
 pub enum Way {
     /// Each member combines an equal part.
     AllReduce,
-    /// Each combines as much as its line carries.
+    /// Each combines as many parts as its share class gives it.
     Filled,
+    /// Each combines as much as its line carries, however small the pieces.
+    Best,
     /// One server combines everything.
     Server,
     /// Parts go round a ring.
     Ring,
-    /// Equal parts, while the next step is computed already.
+    /// Parts as lines carry them, while the next step is computed already.
     Delayed,
-    /// Equal parts after so many local steps.
+    /// The same after so many local steps.
     Local(u32),
     /// With neighbours alone.
     Gossip(Topology),
@@ -69,7 +71,7 @@ impl Way {
     pub fn all() -> Vec<Self> {
         let local = LOCAL.iter().filter(|steps| **steps > 1).map(|steps| Self::Local(*steps));
         let gossip = [Topology::Ring, Topology::Exponential, Topology::Alternating { cluster: 1 }];
-        let first = [Self::AllReduce, Self::Filled, Self::Server, Self::Ring, Self::Delayed];
+        let first = [Self::AllReduce, Self::Filled, Self::Best, Self::Server, Self::Ring, Self::Delayed];
         first.into_iter().chain(local).chain(gossip.map(Self::Gossip)).collect()
     }
 
@@ -78,6 +80,7 @@ impl Way {
         match self {
             Self::AllReduce => "all-reduce, equal parts".into(),
             Self::Filled => "parts as lines carry".into(),
+            Self::Best => "parts of the best sizes".into(),
             Self::Server => "one server".into(),
             Self::Ring => "ring".into(),
             Self::Delayed => "delayed update".into(),
@@ -91,10 +94,11 @@ impl Way {
     /// What a run has to set for it; none where this program does not have it.
     pub fn setting(self) -> Option<&'static str> {
         match self {
-            Self::AllReduce => Some("the default"),
+            Self::AllReduce => Some("where lines are alike"),
+            Self::Filled => Some("the default"),
             Self::Delayed => Some("training.overlap"),
             Self::Local(_) => Some("[local]"),
-            Self::Filled | Self::Server | Self::Ring | Self::Gossip(_) => None,
+            Self::Best | Self::Server | Self::Ring | Self::Gossip(_) => None,
         }
     }
 }
@@ -120,10 +124,11 @@ impl Job {
         match way {
             Way::AllReduce => self.together(self.exchange.equal_parts(), 1, self.hidden),
             Way::Filled => self.together(self.exchange.filled_parts(), 1, self.hidden),
+            Way::Best => self.together(self.exchange.best_parts(), 1, self.hidden),
             Way::Server => self.together(self.exchange.server(), 1, self.hidden),
             Way::Ring => self.together(self.exchange.ring(), 1, self.hidden),
-            Way::Delayed => self.together(self.exchange.equal_parts(), 1, 1.0),
-            Way::Local(steps) => self.together(self.exchange.equal_parts(), steps, self.hidden),
+            Way::Delayed => self.together(self.exchange.filled_parts(), 1, 1.0),
+            Way::Local(steps) => self.together(self.exchange.filled_parts(), steps, self.hidden),
             Way::Gossip(topology) => self.apart(topology),
         }
     }
@@ -238,7 +243,7 @@ impl Job {
     /// What to choose, and where that flips, in a sentence or two.
     pub fn recommendation(&self) -> String {
         let advice = self.advice();
-        let chosen = if advice == 1 { Way::AllReduce } else { Way::Local(advice) };
+        let chosen = if advice == 1 { Way::Filled } else { Way::Local(advice) };
         let rate = |times: f64| {
             let rate = times * self.slowest_line();
             if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }

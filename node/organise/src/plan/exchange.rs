@@ -1,5 +1,12 @@
 //! How long the bytes of one exchange take, by the way in which members combine them.
 
+use muster_core::assign::{TimedShare, parts_each, timed_classes};
+use muster_core::ids::ShareClass;
+use muster_core::limits;
+
+/// Rounds in which share classes find their places.
+const ROUNDS: usize = 64;
+
 /// A member's line, or the steward's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
@@ -49,33 +56,68 @@ impl Exchange {
         self.links.len() as f64
     }
 
-    /// Each member combines an equal part, as this program has it.
+    /// Each member combines an equal part, as this program has it where lines are alike.
     pub fn equal_parts(&self) -> Cost {
         self.parts(&vec![1.0 / self.members(); self.links.len()])
     }
 
-    /// Each combines as much as its line carries, so that all end at once; equal parts where these are faster, since shares are of
-    /// a time without the wait between the two phases.
+    /// Each combines as many whole parts as its share class gives it: what this program comes to after some rounds.
     pub fn filled_parts(&self) -> Cost {
-        let (filled, equal) = (self.parts(&self.shares()), self.equal_parts());
-        if filled.seconds < equal.seconds { filled } else { equal }
+        self.parts(&self.shares())
     }
 
-    /// Two phases, each as long as its slowest line: contributions to those that combine them, then results to everybody.
+    /// Each combines as much as its line carries, so that all end at once; equal parts where these are faster, since shares are of
+    /// a time without the wait between the two phases.
+    pub fn best_parts(&self) -> Cost {
+        let (best, equal) = (self.parts(&self.best_shares()), self.equal_parts());
+        if best.seconds < equal.seconds { best } else { equal }
+    }
+
+    /// LEDGER-25: the shares of members whose classes follow from how long their values took, round after round.
+    fn shares(&self) -> Vec<f64> {
+        let mut classes = vec![ShareClass(limits::SHARE_FIRST); self.links.len()];
+        let mut shares = whole_parts(&classes);
+        for _ in 0..ROUNDS {
+            let next = self.classes_after(&classes, &shares);
+            if next == classes {
+                break;
+            }
+            classes = next;
+            shares = whole_parts(&classes);
+        }
+        shares
+    }
+
+    fn classes_after(&self, classes: &[ShareClass], shares: &[f64]) -> Vec<ShareClass> {
+        // ROUND-40: a member without a part has no time.
+        let timed: Vec<usize> = (0..classes.len()).filter(|member| shares[*member] > 0.0).collect();
+        let time = |member: &usize| {
+            let (link, all) = (&self.links[*member], self.results / self.server.down);
+            // To all others and to the steward, which takes everybody's at once.
+            let seconds = (shares[*member] * self.members() * self.results / link.up).max(all);
+            TimedShare { class: classes[*member], time: (1e3 * seconds) as u64 }
+        };
+        let after = timed_classes(&timed.iter().map(time).collect::<Vec<_>>());
+        let mut classes = classes.to_vec();
+        timed.into_iter().zip(after).for_each(|(member, class)| classes[member] = class);
+        classes
+    }
+
+    /// Two phases, each as long as its slowest line: contributions to those that combine them, then results to everybody. The
+    /// steward takes part in both: it keeps what a member would keep of itself (ROUND-15), and has all results.
     fn parts(&self, shares: &[f64]) -> Cost {
-        let (others, c, r) = (self.members() - 1.0, self.contribution, self.results);
+        let (all, others, c, r) = (self.members(), self.members() - 1.0, self.contribution, self.results);
         let slowest = |seconds: &dyn Fn(f64, &Link) -> f64| {
             shares.iter().zip(&self.links).map(|(share, link)| seconds(*share, link)).fold(0.0, f64::max)
         };
-        let first = slowest(&|share, link| ((1.0 - share) * c / link.up).max(share * others * c / link.down));
-        let second =
-            slowest(&|share, link| (share * others * r / link.up).max((1.0 - share) * r / link.down));
-        let sent: f64 = shares.iter().map(|share| (1.0 - share) * c + share * others * r).sum();
+        let first = slowest(&|share, link| (c / link.up).max(share * others * c / link.down));
+        let second = slowest(&|share, link| (share * all * r / link.up).max((1.0 - share) * r / link.down));
+        let sent: f64 = shares.iter().map(|share| c + share * all * r).sum();
         Cost { seconds: first + second + 4.0 * self.latency, sent: sent / self.members() }
     }
 
     /// DeDLOC's optimisation: the shares of the least time in which all lines carry what they have to.
-    fn shares(&self) -> Vec<f64> {
+    fn best_shares(&self) -> Vec<f64> {
         let fits =
             |time: f64| -> Option<Vec<f64>> { self.links.iter().map(|link| self.most(link, time)).collect() };
         let (mut low, mut high) = (0.0, self.equal_parts().seconds + 1.0);
@@ -91,17 +133,17 @@ impl Exchange {
 
     /// The largest share that a line carries in this time, both ways; none where it does not even carry the member's own bytes.
     fn most(&self, link: &Link, time: f64) -> Option<f64> {
-        let (others, c, r) = (self.members() - 1.0, self.contribution, self.results);
-        let side = |rate: f64, own: f64, of_others: f64| -> Option<(f64, f64)> {
-            // own·(1 − p) + of_others·p ≤ rate·time
-            let (slope, room) = (of_others - own, rate * time - own);
+        let (all, others, c, r) = (self.members(), self.members() - 1.0, self.contribution, self.results);
+        let side = |rate: f64, own: f64, slope: f64| -> Option<(f64, f64)> {
+            // own + slope·p ≤ rate·time
+            let room = rate * time - own;
             match slope {
                 slope if slope > 0.0 => (room >= 0.0).then_some((0.0, room / slope)),
                 slope if slope < 0.0 => Some((room / slope, 1.0)),
                 _ => (room >= 0.0).then_some((0.0, 1.0)),
             }
         };
-        let (up, down) = (side(link.up, c, others * r)?, side(link.down, r, others * c)?);
+        let (up, down) = (side(link.up, c, all * r)?, side(link.down, r, others * c - r)?);
         let (least, most) = (up.0.max(down.0), up.1.min(down.1).min(1.0));
         (least <= most).then_some(most.max(0.0))
     }
@@ -131,6 +173,13 @@ impl Exchange {
     }
 }
 
+/// The shares of members of these classes.
+fn whole_parts(classes: &[ShareClass]) -> Vec<f64> {
+    let parts = parts_each(classes);
+    let all = parts.iter().sum::<usize>().max(1) as f64;
+    parts.into_iter().map(|parts| parts as f64 / all).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,29 +190,54 @@ mod tests {
     }
 
     #[test]
-    fn equal_lines_have_equal_parts_and_a_ring_is_as_fast() {
+    fn equal_lines_have_equal_parts_and_a_ring_spares_what_the_steward_takes() {
         let equal = exchange(&[(1.0, 1.0); 4]);
+        // Four bytes go out, and a quarter of four goes to three others and the steward.
+        assert_eq!(equal.equal_parts(), Cost { seconds: 8.0, sent: 8.0 });
+        assert_eq!(equal.filled_parts(), equal.equal_parts());
         // Three quarters of four bytes go out and come in, twice.
-        assert_eq!(equal.equal_parts(), Cost { seconds: 6.0, sent: 6.0 });
-        assert!((equal.filled_parts().seconds - 6.0).abs() < 1e-6);
         assert_eq!(equal.ring(), Cost { seconds: 6.0, sent: 6.0 });
         assert_eq!(equal.server(), Cost { seconds: 8.0, sent: 4.0 });
     }
 
     #[test]
-    fn filled_parts_spare_slow_lines_and_are_never_slower() {
+    fn the_best_parts_spare_slow_lines_and_are_never_slower() {
         let uneven = exchange(&[(0.5, 4.0), (8.0, 8.0), (8.0, 8.0), (8.0, 8.0)]);
-        let (equal, filled) = (uneven.equal_parts().seconds, uneven.filled_parts().seconds);
-        assert!(filled < 0.8 * equal, "{filled} {equal}");
-        assert!(filled >= 4.0 / 0.5, "its own bytes take that long");
-        let shares = uneven.shares();
+        let (equal, best) = (uneven.equal_parts().seconds, uneven.best_parts().seconds);
+        assert!(best < 0.8 * equal, "{best} {equal}");
+        assert!(best >= 4.0 / 0.5, "its own bytes take that long");
+        let shares = uneven.best_shares();
         assert!(shares[0] < 0.05 && (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
         for seed in 1..40_u32 {
             let rate =
                 |number: u32| 0.5 + f64::from(seed.wrapping_mul(number).wrapping_mul(2_654_435_761) % 100);
             let any = exchange(&[(rate(1), rate(2)), (rate(3), rate(4)), (rate(5), rate(6))]);
-            let (equal, filled) = (any.equal_parts().seconds, any.filled_parts().seconds);
-            assert!(filled <= equal, "{filled} {equal} {:?}", any.links);
+            let (equal, best) = (any.equal_parts().seconds, any.best_parts().seconds);
+            assert!(best <= equal, "{best} {equal} {:?}", any.links);
         }
+    }
+
+    /// 10.7 million parameters, as `muster plan` counts their bytes.
+    fn homes(links: &[(f64, f64)]) -> Exchange {
+        let links = links.iter().map(|(up, down)| Link::megabits(*up, *down)).collect();
+        let server = Link::megabits(1000.0, 1000.0);
+        Exchange { links, server, contribution: 17.9e6, results: 9.2e6, latency: 0.015 }
+    }
+
+    #[test]
+    fn parts_by_class_come_close_to_the_best_ones() {
+        for links in [
+            &[(4.0, 40.0), (100.0, 100.0), (100.0, 100.0), (100.0, 100.0)][..],
+            &[(10.0, 10.0), (50.0, 50.0), (100.0, 100.0), (1000.0, 1000.0)],
+            &[(10.0, 50.0), (10.0, 50.0), (20.0, 100.0), (40.0, 250.0), (1000.0, 1000.0)],
+            &[(20.0, 100.0); 6],
+        ] {
+            let lines = homes(links);
+            let (filled, best) = (lines.filled_parts().seconds, lines.best_parts().seconds);
+            assert!(filled <= 1.15 * best, "{filled} {best} {:?}", lines.shares());
+        }
+        let slow = homes(&[(4.0, 40.0), (100.0, 100.0), (100.0, 100.0), (100.0, 100.0)]);
+        assert_eq!(slow.shares()[0], 0.0, "its own contribution is enough");
+        assert!(slow.filled_parts().seconds * 1.3 < slow.equal_parts().seconds);
     }
 }
