@@ -283,6 +283,7 @@ def schema():
                            first=u64, count=u32),
         "StatePiece": dict(bytes=("bytes", 2 << 20), proofs=listed("Proof", 32)),
         "DataQuery": dict(file=("choice", "Training", "HeldOut", "Tokeniser", "Parameters", "Router"), first=u64, count=u32),
+        "RelayTerms": dict(certificate=("bytes", 1024), port=u16),
     }
     enums = {
         "Family": dict(Decoder="Decoder", Albert="Albert", Mixture="Mixture", Variant="Variant"),
@@ -309,10 +310,11 @@ def schema():
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed,
-                        Evidence=digest, Ask=signed, Outline="DataQuery"),
+                        Evidence=digest, Ask=signed, Outline="DataQuery", Relay=digest),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
-                         Delivered=signed, Evidence="Evidence", Answer="Answered", Piece="StatePiece"),
+                         Delivered=signed, Evidence="Evidence", Answer="Answered", Piece="StatePiece",
+                         Relay="RelayTerms"),
     }
     return structs, enums
 

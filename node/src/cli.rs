@@ -49,11 +49,15 @@ const LOGGED: [&str; 12] = [
     "verifier",
 ];
 
+/// What others' crates that carry bytes report is for their authors. What concerns people comes back as an error.
+const LIBRARIES: &str = "libp2p=error,iroh=off,iroh_relay=off,noq=off,noq_proto=off,noq_udp=off,netwatch=off,\
+                         portmapper=off,n0_future=off";
+
 /// Sends logs to standard error. Only the first call of a process counts.
 pub fn log_to_stderr(verbose: u8) {
     let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
     let own = LOGGED.map(|name| format!("muster_{name}={level}")).join(",");
-    let wanted = format!("warn,libp2p=error,{own}");
+    let wanted = format!("warn,{LIBRARIES},{own}");
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(verbose > 0);
     let colour = std::io::stderr().is_terminal() && wants_colour();

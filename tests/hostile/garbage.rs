@@ -118,6 +118,7 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
         | Request::State(_)
         | Request::Data(_)
         | Request::Outline(_)
+        | Request::Relay(_)
         | Request::Evidence(_) => request.clone(),
     }
 }

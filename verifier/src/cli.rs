@@ -218,6 +218,10 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     run_as(args, Arc::new(Honest))
 }
 
+/// What is logged unless the environment says otherwise. What others' crates that carry bytes report is for their authors.
+const LOGGED: &str = "info,libp2p=error,iroh=off,iroh_relay=off,noq=off,noq_proto=off,noq_udp=off,netwatch=off,\
+                      portmapper=off,n0_future=off";
+
 /// [`run`] with another way to go from what is found to what is said.
 pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, conduct: Arc<dyn Conduct>) -> u8 {
     let cli = match VerifierCli::try_parse_from(args) {
@@ -227,7 +231,7 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
             return if error.use_stderr() { 2 } else { 0 };
         }
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,libp2p=error"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOGGED));
     // A program that starts this one within itself may have a log already.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -18,6 +18,7 @@ use muster_keeper::shares::{Places, Rank};
 use muster_net::capacity::Capacity;
 use muster_net::client::Client;
 use muster_net::endpoint::{Endpoint, Timeouts};
+use muster_net::punch::is_behind_router;
 use muster_net::purse::{Allowance, Purse};
 use muster_net::reach::Reach;
 use muster_net::shares::Shares;
@@ -80,7 +81,7 @@ impl DialBack {
     /// # Errors
     /// In a sentence for the one that is looked for: which address, and why.
     pub(super) async fn find(&self, dial: Dial) -> Result<(), String> {
-        let targets = dial.addresses.iter().map(|address| self.target(address));
+        let targets = dial.addresses.iter().filter_map(|address| self.target(address).transpose());
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
         // Before its turn: what waits is bounded, too.
         let Some(rank) = self.pay(&dial, &targets, Instant::now()) else { return Err(BUSY.into()) };
@@ -93,8 +94,8 @@ impl DialBack {
         let unreachable = |what: &dyn Display| format!("this steward cannot reach you at {what}");
         // One after the other: a place is one connection, whatever a statement names.
         let dials = async {
-            for target in &targets {
-                let dialled = Client::dial(&target.to_string(), &self.endpoint, Some(dial.author)).await;
+            for address in dial.addresses.iter() {
+                let dialled = Client::dial(address, &self.endpoint, Some(dial.author)).await;
                 dialled.map_err(|error| unreachable(&error))?;
             }
             Ok(())
@@ -103,13 +104,17 @@ impl DialBack {
         time::timeout(ALL, dials).await.unwrap_or_else(late)
     }
 
-    fn target(&self, address: &str) -> Result<SocketAddr, String> {
+    /// Where a dial leads, unless it leads to this steward's own relay, and to nobody who has not called there.
+    fn target(&self, address: &str) -> Result<Option<SocketAddr>, String> {
+        if is_behind_router(address) {
+            return Ok(None);
+        }
         // A name may lead elsewhere as soon as it was sealed.
         let target = address
             .parse::<SocketAddr>()
             .map_err(|_| format!("{address} is no IP:PORT: members are dialled at numbers, not at names"))?;
         let far = Reach::of(target.ip()).is_some_and(|reach| reach >= self.home) && target.port() != 0;
-        far.then_some(target).ok_or_else(|| {
+        far.then_some(Some(target)).ok_or_else(|| {
             format!("{address} means another machine elsewhere: the steward is reached from farther away")
         })
     }
@@ -124,7 +129,7 @@ impl DialBack {
             Payer::Newcomers(key) => remembered(&mut purses.newcomers, key, PAYER, now),
         }?;
         let rank = if own.is_full(now) { Rank::Round } else { Rank::Member };
-        let may_ask = targets.iter().all(|_| own.take(now));
+        let may_ask = dial.addresses.iter().all(|_| own.take(now));
         let mut may_dial = |target: &SocketAddr| {
             // Others could use up the dials to its source by naming it. It comes from there, so that nobody is called who
             // has not called.
@@ -196,7 +201,8 @@ mod tests {
     /// Whether there is something left for a dial to each of these.
     fn pays(steward: &DialBack, payer: Payer, targets: &[SocketAddr], now: Instant) -> bool {
         let (Payer::Member(author) | Payer::Newcomers(author)) = payer;
-        let dial = Dial { author, addresses: Addresses::default(), payer };
+        let texts = targets.iter().map(|target| Text::new(target.to_string()).unwrap()).collect();
+        let dial = Dial { author, addresses: List::new(texts).unwrap(), payer };
         steward.pay(&dial, targets, now).is_some()
     }
 

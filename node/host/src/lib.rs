@@ -50,6 +50,8 @@ use muster_keeper::shares::Places;
 use muster_net::capacity::Capacity;
 use muster_net::clock::{REMEDY, implausible, now};
 use muster_net::endpoint::Endpoint;
+use muster_net::listener::Listener;
+use muster_net::relay::Relay;
 use muster_net::serve::serve;
 use muster_net::shares::Turns;
 use muster_organise::prospect::warnings;
@@ -129,26 +131,19 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
     }
     let (run, is_over) = (recovered.manifest.run(), recovered.ledger.stage() == Stage::Closed);
     let endpoint = Endpoint::new(run, recovered.identity.clone());
+    let relay = listening.relay.clone();
+    endpoint.meet_here(relay.clone());
     let dial_back =
         DialBack::new(&endpoint, &listening.addresses, listening.shares.clone(), Capacity::of_process());
     let files = RunFiles { inbox, kept, report, origins };
+    let peers = Peers::new(endpoint.clone());
     let (mut driver, server) =
-        assemble(recovered, Peers::new(endpoint.clone()), Arc::new(dial_back), files, &options)?;
+        assemble(recovered, peers, Arc::new(dial_back), relay.clone(), files, &options)?;
     driver.gossip = gossip;
     driver.shown = show::show(&options, &driver.journal, &driver.court).await?;
     let (window, asked) = status::open(&options).await?;
     driver.watched.asked = Some(asked);
-    let (stop, stopped) = watch::channel(());
-    // Dropped with this future, so that a host that is given up leaves no server behind.
-    let mut servers = JoinSet::new();
-    for listener in listening.listeners {
-        let mut stopped = stopped.clone();
-        let shutdown = async move {
-            let _ = stopped.changed().await;
-        };
-        servers.spawn(serve(listener, endpoint.clone(), server.clone(), shutdown));
-    }
-    drop(stopped);
+    let (stop, mut servers) = serve_at(listening.listeners, &endpoint, &server);
     if let Some(findings) = findings {
         servers.spawn(swarm::listen(findings, server.driver.clone()));
     }
@@ -165,9 +160,40 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
     }
     let ending = apart::run(driver).await;
+    tell_carried(&relay);
     drop(stop);
     servers.shutdown().await;
     ending
+}
+
+/// Serves on these ports until the sender is dropped.
+fn serve_at(
+    listeners: Vec<Listener>,
+    endpoint: &Endpoint,
+    server: &Arc<Server>,
+) -> (watch::Sender<()>, JoinSet<()>) {
+    let (stop, stopped) = watch::channel(());
+    // Dropped with whoever hosts, so that a host that is given up leaves no server behind.
+    let mut servers = JoinSet::new();
+    for listener in listeners {
+        let mut stopped = stopped.clone();
+        let shutdown = async move {
+            let _ = stopped.changed().await;
+        };
+        servers.spawn(serve(listener, endpoint.clone(), server.clone(), shutdown));
+    }
+    (stop, servers)
+}
+
+/// Says how much of its line others' bytes took.
+fn tell_carried(relay: &Relay) {
+    let carried = relay.carried();
+    if carried > 0 {
+        tracing::info!(
+            "{} went through the relay for members that reach each other by no other way",
+            shown(carried)
+        );
+    }
 }
 
 /// Says what may go wrong with the run on this machine.
@@ -211,6 +237,7 @@ fn assemble(
     recovered: Recovered,
     peers: Peers,
     dial_back: Arc<DialBack>,
+    relay: Arc<Relay>,
     files: RunFiles,
     options: &HostOptions,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
@@ -272,7 +299,7 @@ fn assemble(
         connected: BTreeSet::new(),
         _stop: StopHearings(stop),
     };
-    let server = Arc::new(server(&driver));
+    let server = Arc::new(server(&driver, relay));
     Ok((driver, server))
 }
 
@@ -286,7 +313,7 @@ fn held_out(court: &Court, options: &HostOptions, driver: mpsc::Sender<Inbound>)
 }
 
 /// The server beside a driver.
-fn server(driver: &StewardDriver) -> Server {
+fn server(driver: &StewardDriver, relay: Arc<Relay>) -> Server {
     let court = &driver.court;
     Server {
         manifest: court.manifest.clone(),
@@ -299,6 +326,7 @@ fn server(driver: &StewardDriver) -> Server {
         asks: driver.asks.clone(),
         offers: court.offers.clone(),
         turns: Turns::new(MAKERS),
+        relay,
     }
 }
 

@@ -7,6 +7,7 @@ use muster_net::address::reachable;
 use muster_net::capacity::{self, Capacity};
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
+use muster_net::relay::Relay;
 use muster_net::seats::ConnectionLimit;
 use muster_net::shares::Shares;
 use muster_organise::ADDRESSES;
@@ -30,6 +31,8 @@ pub(super) struct Listening {
     pub(super) listeners: Vec<Listener>,
     /// Of all of them.
     pub(super) shares: Arc<Shares>,
+    /// On their ports.
+    pub(super) relay: Arc<Relay>,
     pub(super) addresses: Vec<String>,
 }
 
@@ -51,6 +54,9 @@ impl Listening {
             listeners.push(bind(wanted, before.get(index), &shares).await?);
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
+        let first = *bound.first().ok_or_else(|| Failure::usage("--listen names no address"))?;
+        let relay = Relay::open(first, &shares)?;
+        let listeners = listeners.into_iter().map(|listener| listener.with_relay(relay.clone())).collect();
         let addresses = if options.advertise.is_empty() {
             bound.iter().flat_map(dialled).collect()
         } else {
@@ -58,7 +64,7 @@ impl Listening {
         };
         bounded(&addresses)?;
         home.write_file(LISTENED, lines(bound.iter().map(SocketAddr::to_string)).as_bytes())?;
-        Ok(Self { listeners, shares, addresses })
+        Ok(Self { listeners, shares, relay, addresses })
     }
 
     /// Writes down for `muster invite` where to dial, the swarm's multiaddresses last, as many as a ticket holds.

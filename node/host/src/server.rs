@@ -7,6 +7,7 @@ use muster_core::ids::MemberId;
 use muster_core::limits::MESSAGE_BYTES;
 use muster_core::manifest::Manifest;
 use muster_core::messages::wire::{DataQuery, Follow, Request, Response};
+use muster_net::relay::Relay;
 use muster_net::serve::{Handler, Unanswered};
 use muster_net::shares::{Role, Turns};
 use muster_replica::text::{held, outline};
@@ -32,6 +33,7 @@ pub(super) struct Server {
     pub(super) asks: Arc<Asks>,
     pub(super) offers: Arc<Offers>,
     pub(super) turns: Turns,
+    pub(super) relay: Arc<Relay>,
 }
 
 /// Requests that ask for something are no longer than this.
@@ -102,6 +104,15 @@ impl Handler for Server {
                     move || home.load_evidence(&name).map(Response::Evidence).map_err(|_| refused(absent));
                 self.work(role, evidence).await
             }
+            // CHAN-28: members alone.
+            Request::Relay(key) => match role {
+                Role::Member => {
+                    let terms =
+                        self.relay.admit(peer, key).ok_or_else(|| refused("the relay has no place left"))?;
+                    Ok(encode(&Response::Relay(terms)))
+                }
+                Role::Stranger => Err(refused("only members have a place at the relay")),
+            },
             Request::Enrol(_)
             | Request::Commit(_)
             | Request::PutBlocks(_)

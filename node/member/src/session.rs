@@ -1,6 +1,7 @@
 //! One membership, from the invitation to the end of the run.
 
 mod audit;
+mod behind;
 mod commit;
 mod dawdle;
 pub(super) mod disk;
@@ -43,12 +44,13 @@ use muster_store::journal::Journal;
 use muster_view::status::Status;
 use muster_view::status::window::METRICS;
 use muster_view::{Source, View};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
+use self::behind::Behind;
+use self::driver::{Bringing, Completion, NodeDriver, QUEUE, ToldRows};
 pub(super) use self::line::Line;
 use self::line::carried;
-use self::listen::listen;
+use self::listen::{Served, listen};
 use self::prepare::{join_swarm, prepare, reach};
 use self::status::Seen;
 use super::calls::{Calls, Holder};
@@ -73,8 +75,8 @@ pub(super) struct Session {
     /// Writes that failed in the background.
     failures: mpsc::Receiver<StoreError>,
     seen: Seen,
-    /// Stops the server when the session ends.
-    _server: Option<oneshot::Sender<()>>,
+    /// The server, which ends with the session.
+    _served: Served,
 }
 
 /// The committed files, from disk or from others, as far as they are needed at first.
@@ -201,7 +203,7 @@ impl Session {
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
-        let (addresses, _server) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
+        let (addresses, _served) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {
@@ -226,10 +228,10 @@ impl Session {
             bringing: Bringing::default(),
             comparing: Vec::new(),
             evidence: Arc::default(),
-            row: None,
-            announced: None,
+            told: ToldRows::default(),
+            behind: Behind::new(endpoint.clone(), &_served),
         };
-        Ok(Self { driver, follower, addresses, endpoint, queue, failures, seen: Seen::default(), _server })
+        Ok(Self { driver, follower, addresses, endpoint, queue, failures, seen: Seen::default(), _served })
     }
 
     /// Takes part until the membership ends; none where it pauses.
@@ -340,9 +342,9 @@ impl Session {
             if matches!(without, Ok(Response::Done)) {
                 let said: Vec<&str> = alone.iter().map(|address| &**address).collect();
                 tracing::warn!(
-                    "{why}: this member only dials out, and combines parts only where nobody can be dialled, until the steward \
-                     finds it there, which it asks for again from time to time; give an address that others can reach with --listen or --advertise instead \
-                     of {}, or say --no-listen",
+                    "{why}: this member only dials out until it is met behind its router, or until the steward finds it at {}, \
+                     which it asks for again from time to time; to be dialled without the router's help give an address that \
+                     others can reach with --listen or --advertise; to be dialled by nobody say --no-listen",
                     said.join(", ")
                 );
                 self.driver.machine.only_dials();
@@ -431,6 +433,7 @@ impl Session {
                 Ok(events) => {
                     self.seen.pulse.at(self.follower.ledger());
                     self.driver.followed(&self.follower, events);
+                    self.driver.look_for_way();
                     self.driver.drain()?
                 }
                 Err(ending) => Some(ending),

@@ -19,6 +19,11 @@ pub struct RunId(pub Digest);
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct MemberId(pub [u8; 32]);
 
+/// What a process is called where it is met behind a router: the bytes of an Ed25519 public key, which it has for itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct EndpointKey(pub [u8; 32]);
+
 /// Writes bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
@@ -59,6 +64,7 @@ macro_rules! shown_as_hex {
 shown_as_hex!(Digest, 0);
 shown_as_hex!(RunId, 0.0);
 shown_as_hex!(MemberId, 0);
+shown_as_hex!(EndpointKey, 0);
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $inner:ty) => {

@@ -4,6 +4,8 @@
 pub const MESSAGE_BYTES: usize = 4 << 20;
 /// Longest request of whoever is no member, in bytes: a call about the longest text
 pub const STRANGER_BYTES: usize = 320 << 10;
+/// Longest certificate of a relay, in bytes.
+pub const CERTIFICATE_BYTES: usize = 1_024;
 /// Milliseconds after which a holder that has shown nothing is late, before the bytes are counted.
 pub const SOON: u64 = 3_000;
 /// Bytes a second that a slow line carries: a holder of so many bytes more is late so much later.

@@ -54,6 +54,7 @@ macro_rules! for_each_message {
             offer::StateOffer, offer::StateQuery, offer::StatePiece,
             wire::Request, wire::Response, wire::Answered, wire::Follow, wire::News, wire::Notice,
             wire::BlockData, wire::PutBlocks, wire::BlockQuery, wire::InputQuery, wire::DataQuery,
+            wire::RelayTerms,
         }
     };
 }

@@ -1,11 +1,12 @@
 //! The clock of the day: what it says, whether it can be right, and how far it is from another machine's.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::UtcDateTime;
 
-use crate::endpoint::CERTIFICATE_SECONDS;
-
+/// How long the certificate of a channel key is valid: generous towards clocks that are wrong.
+pub(crate) const CERTIFICATE_SECONDS: u64 = 24 * 3600;
 /// Seconds since 1970 before which this state of the program did not exist. A release has the time of its commit here, so
 /// that two builds of it are equal; any other build has the month in which this line was written.
 pub const EARLIEST: u64 = match option_env!("SOURCE_DATE_EPOCH") {
@@ -18,7 +19,10 @@ const DAY: u64 = 86_400;
 /// What to do about a clock.
 pub const REMEDY: &str = "set the clock, best from the network (timedatectl set-ntp true)";
 
-pub use crate::endpoint::now;
+/// Seconds since 1970, by the clock of this machine.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
 
 /// Why a clock that says this cannot be right, in words.
 pub fn implausible(now: u64) -> Option<String> {

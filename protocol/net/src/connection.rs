@@ -1,4 +1,4 @@
-//! A channel over TCP: whole messages to and from one known member.
+//! A channel: whole messages to and from one known member.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use muster_core::ids::MemberId;
 use muster_core::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time;
 
-use crate::clock::Skew;
-use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
+use crate::clock::{Skew, now};
+use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, random};
 use crate::error::{Cause, NetError};
 use crate::frame_reader::{FrameReader, SMALL_BYTES};
+use crate::punch;
 use crate::rate::Valve;
 use crate::shares::{Allowance, Held, Place, Role};
+use crate::wire::{Reading, Wire, Writing};
 
 /// Capacity that an idle connection keeps for sealing.
 const KEPT_BYTES: usize = 2 * limits::FRAME_BYTES;
@@ -44,8 +45,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `host:port` and shakes hands, with `expected` or with whoever answers. One that is full is dialled again for
-    /// a while.
+    /// Connects to `host:port`, or through routers to `iroh:KEY` ([`crate::punch`]), and shakes hands, with `expected` or with
+    /// whoever answers. One that is full is dialled again for a while.
     ///
     /// # Errors
     /// [`Cause::Refused`], [`Cause::Full`], [`Cause::Timeout`], [`Cause::Handshake`], [`Cause::Closed`],
@@ -73,50 +74,54 @@ impl Connection {
         expected: Option<MemberId>,
     ) -> Result<Self, NetError> {
         let established = async {
-            let mut stream = TcpStream::connect(address).await?;
-            // Each request waits for its answer: Nagle's algorithm would hold back its last frame.
-            stream.set_nodelay(true)?;
-            let channel = dial_handshake(&mut stream, endpoint, expected).await?;
-            Ok((stream, channel))
+            let mut wire = match punch::key(address) {
+                Some(key) => endpoint.punching.way().await?.dial(key).await?,
+                None => Wire::of_tcp(TcpStream::connect(address).await?)?,
+            };
+            let channel = dial_handshake(&mut wire, endpoint, expected).await?;
+            Ok((wire, channel))
         };
-        let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
+        let (wire, channel) = within(endpoint.timeouts.handshake, "connecting", established)
             .await
             .map_err(|cause| NetError::new(address, cause))?;
         // Whoever was not expected may be a stranger with a key for each channel: no entry of theirs is kept.
-        if let (Some(member), Ok(own)) = (expected, stream.local_addr()) {
-            endpoint.reached(member, own.ip());
+        if let (Some(member), Some(own), Some(there)) = (expected, wire.local_addr(), wire.peer_addr()) {
+            endpoint.reached(member, own.ip(), there);
         }
-        Ok(Self::new(stream, channel, address, endpoint, None))
+        Ok(Self::new(wire, channel, address, endpoint, None))
     }
 
     /// Shakes hands with whoever dialled.
     pub(crate) async fn answer(
-        mut stream: TcpStream,
+        wire: impl Future<Output = Result<Wire, Cause>>,
         endpoint: &Endpoint,
         address: &str,
         place: Place,
     ) -> Result<Self, NetError> {
-        let established = answer_handshake(&mut stream, endpoint);
-        let channel = within(endpoint.timeouts.handshake, "the handshake", established)
+        let established = async {
+            let mut wire = wire.await?;
+            let channel = answer_handshake(&mut wire, endpoint).await?;
+            Ok((wire, channel))
+        };
+        let (wire, channel) = within(endpoint.timeouts.handshake, "the handshake", established)
             .await
             .map_err(|cause| NetError::new(address, cause))?;
-        Ok(Self::new(stream, channel, address, endpoint, Some(place)))
+        Ok(Self::new(wire, channel, address, endpoint, Some(place)))
     }
 
     fn new(
-        stream: TcpStream,
+        wire: Wire,
         channel: Established,
         address: &str,
         endpoint: &Endpoint,
         place: Option<Place>,
     ) -> Self {
         let timeouts = endpoint.timeouts;
-        let (read, write) = stream.into_split();
         let address = address.to_owned();
         Self {
             peer: channel.peer,
             sender: SendHalf {
-                stream: write,
+                stream: wire.writing,
                 sealer: channel.sealer,
                 piece: Vec::new(),
                 kept: KEPT_BYTES,
@@ -126,7 +131,7 @@ impl Connection {
                 valve: endpoint.valves.up.clone(),
             },
             receiver: ReceiveHalf {
-                frames: FrameReader::new(read, endpoint.valves.down.clone()),
+                frames: FrameReader::new(wire.reading, endpoint.valves.down.clone()),
                 opener: channel.opener,
                 address,
                 timeouts,
@@ -211,7 +216,7 @@ impl Connection {
 
 /// The half of a connection that sends.
 pub struct SendHalf {
-    stream: OwnedWriteHalf,
+    stream: Writing,
     sealer: Sealer,
     piece: Vec<u8>,
     /// Capacity that stays with `piece`.
@@ -285,7 +290,7 @@ pub(crate) fn sending_bytes(answer: usize) -> usize {
 pub struct ReceiveHalf {
     // Kept for its drop, which frees the place at the listener.
     _place: Option<Place>,
-    frames: FrameReader<OwnedReadHalf>,
+    frames: FrameReader<Reading>,
     opener: Opener,
     address: String,
     timeouts: Timeouts,
@@ -364,7 +369,7 @@ impl ReceiveHalf {
 }
 
 async fn dial_handshake(
-    stream: &mut TcpStream,
+    wire: &mut Wire,
     endpoint: &Endpoint,
     expected: Option<MemberId>,
 ) -> Result<Established, Cause> {
@@ -372,16 +377,16 @@ async fn dial_handshake(
     let start = |seed| Dialler::start(&credentials, fastest_suite(), expected, seed);
     let (dialler, first) = start(seed.clone());
     // A listener without a place closes at once, and so this may fail before its word is read.
-    let written = stream.write_all(&first).await;
+    let written = wire.writing.write_all(&first).await;
     let mut second = [0; SECOND_BYTES];
     let (beginning, rest) = second.split_at_mut(FULL.len());
-    stream.read_exact(beginning).await?;
+    wire.reading.read_exact(beginning).await?;
     // CHAN-12: one in 2⁶⁴ messages 2 begins like this.
     if *beginning == FULL {
         return Err(Cause::Full);
     }
     written?;
-    stream.read_exact(rest).await?;
+    wire.reading.read_exact(rest).await?;
     let (channel, third) = match dialler.receive(&second, now()) {
         Ok(received) => received,
         Err(error) => {
@@ -396,20 +401,18 @@ async fn dial_handshake(
     if let Some(skew) = Skew::ahead(channel.expiry, now()) {
         return Err(Cause::Clock(skew));
     }
-    stream.write_all(&third).await?;
+    wire.writing.write_all(&third).await?;
     Ok(channel)
 }
 
-async fn answer_handshake(stream: &mut TcpStream, endpoint: &Endpoint) -> Result<Established, Cause> {
-    // As on the dialling side.
-    stream.set_nodelay(true)?;
+async fn answer_handshake(wire: &mut Wire, endpoint: &Endpoint) -> Result<Established, Cause> {
     let mut first = [0; FIRST_BYTES];
-    stream.read_exact(&mut first).await?;
+    wire.reading.read_exact(&mut first).await?;
     let credentials = endpoint.credentials()?;
     let (answerer, second) = Answerer::start(&credentials, &first, random()?)?;
-    stream.write_all(&second).await?;
+    wire.writing.write_all(&second).await?;
     let mut third = [0; THIRD_BYTES];
-    stream.read_exact(&mut third).await?;
+    wire.reading.read_exact(&mut third).await?;
     Ok(answerer.receive(&third, now())?)
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use muster_core::channel::Suite;
 use muster_core::channel::certificate::Credentials;
@@ -14,10 +14,10 @@ use muster_core::lock::lock;
 use muster_core::sign::Identity;
 use zeroize::Zeroizing;
 
+use crate::clock::{CERTIFICATE_SECONDS, now};
+use crate::punch::Punching;
 use crate::rate::{Rates, Valves};
 
-/// How long the certificate of a channel key is valid: generous towards clocks that are wrong.
-pub(crate) const CERTIFICATE_SECONDS: u64 = 24 * 3600;
 /// How long a channel key is used: a signature for each connection would be work that strangers can ask for.
 const KEY_LIFE: Duration = Duration::from_secs(300);
 
@@ -51,11 +51,20 @@ pub struct Endpoint {
     pub(crate) timeouts: Timeouts,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) valves: Valves,
-    /// Our own address on the newest channel that we dialled, by the member at its other end: only members that we expected
-    /// have one, so that there are no more than a run has.
-    own: Arc<Mutex<BTreeMap<MemberId, IpAddr>>>,
+    /// The two ends of the newest channel that we dialled over TCP, by the member at the other one: only members that we
+    /// expected have them, so that there are no more than a run has.
+    ends: Arc<Mutex<BTreeMap<MemberId, Ends>>>,
+    /// How members behind routers are reached.
+    pub(crate) punching: Arc<Punching>,
     /// The channel key in use, and since when.
     key: Arc<Mutex<Option<ChannelKey>>>,
+}
+
+/// Our own address on a channel, and where it leads.
+#[derive(Clone, Copy)]
+struct Ends {
+    own: IpAddr,
+    there: SocketAddr,
 }
 
 /// The channel key of all connections of some minutes; there is none before the first one.
@@ -84,8 +93,8 @@ pub(crate) struct Traffic {
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
-        let (traffic, valves, own, key) = Default::default();
-        Self { run, identity, timeouts: Timeouts::default(), traffic, valves, own, key }
+        let (traffic, valves, ends, punching, key) = Default::default();
+        Self { run, identity, timeouts: Timeouts::default(), traffic, valves, ends, punching, key }
     }
 
     /// The same endpoint with other timeouts.
@@ -103,11 +112,22 @@ impl Endpoint {
     /// The address of this machine from which a member was last reached: what that member, and whoever is on its network,
     /// can dial. None before a channel to it was opened.
     pub fn own_address(&self, towards: &MemberId) -> Option<IpAddr> {
-        lock(&self.own).get(towards).copied()
+        lock(&self.ends).get(towards).map(|ends| ends.own)
     }
 
-    pub(crate) fn reached(&self, member: MemberId, from: IpAddr) {
-        lock(&self.own).insert(member, from.to_canonical());
+    /// Where a member was last reached over TCP.
+    pub(crate) fn address_of(&self, member: &MemberId) -> Option<SocketAddr> {
+        lock(&self.ends).get(member).map(|ends| ends.there)
+    }
+
+    pub(crate) fn reached(&self, member: MemberId, own: IpAddr, there: SocketAddr) {
+        let there = SocketAddr::new(there.ip().to_canonical(), there.port());
+        lock(&self.ends).insert(member, Ends { own: own.to_canonical(), there });
+    }
+
+    /// The same endpoint that reaches nobody through routers: with it, it is asked how others are.
+    pub(crate) fn without_punching(&self) -> Self {
+        Self { punching: Arc::default(), ..self.clone() }
     }
 
     /// Bytes sent so far over all channels of this endpoint and its clones, encryption included, handshakes not.
@@ -141,11 +161,6 @@ impl Endpoint {
         *key = Some(ChannelKey { since: Instant::now(), date, credentials: credentials.clone() });
         Ok(credentials)
     }
-}
-
-/// Seconds since 1970, by the clock of this machine.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 pub(crate) fn random() -> io::Result<Zeroizing<[u8; 32]>> {

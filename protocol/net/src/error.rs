@@ -48,6 +48,9 @@ pub enum Cause {
     /// We broke them: a message over the limit.
     #[error(transparent)]
     Own(#[from] Misuse),
+    /// No way through the routers was found; the text says why.
+    #[error("no way through the routers: {0}")]
+    Punching(String),
     /// The operating system reports something else.
     #[error(transparent)]
     System(io::Error),
@@ -62,7 +65,7 @@ impl NetError {
     /// Whether nobody of the run was reached there. One that is full, or slow to answer, was.
     pub fn is_unreachable(&self) -> bool {
         match &self.cause {
-            Cause::Refused | Cause::Handshake(_) | Cause::System(_) => true,
+            Cause::Refused | Cause::Handshake(_) | Cause::Punching(_) | Cause::System(_) => true,
             Cause::Timeout(what) => matches!(*what, "connecting" | "the network"),
             Cause::Full | Cause::Clock(_) | Cause::Closed | Cause::Peer(_) | Cause::Own(_) => false,
         }

@@ -1,6 +1,7 @@
 //! Being dialled: a bounded number of connections, in total and from one source.
 
-use std::io::Write;
+use std::future::Future;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,17 @@ use crate::capacity::{is_shortage, tell_unaccepted};
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
+use crate::punch::Arrival;
+use crate::relay::{Relay, TLS};
 use crate::seats::ConnectionLimit;
 use crate::shares::{Place, Shares};
 use crate::source::Source;
+use crate::wire::Wire;
 
 /// How long accepting pauses when the operating system has no socket left.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a process waits that has no way through its router.
+const UNMET: Duration = Duration::from_secs(1);
 /// How long a connection takes to end that has lost its seat.
 const MOMENT: Duration = Duration::from_millis(5);
 
@@ -28,6 +34,7 @@ pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     shares: Arc<Shares>,
+    relay: Option<Arc<Relay>>,
 }
 
 impl Listener {
@@ -49,7 +56,13 @@ impl Listener {
             socket.local_addr().map(|local| (socket, local))
         };
         let (socket, local) = bound.await.map_err(|error| NetError::new(address, error))?;
-        Ok(Self { socket, address: local, shares })
+        Ok(Self { socket, address: local, shares, relay: None })
+    }
+
+    /// The same, on whose port a relay is as well.
+    #[must_use]
+    pub fn with_relay(self, relay: Arc<Relay>) -> Self {
+        Self { relay: Some(relay), ..self }
     }
 
     /// Where it listens.
@@ -63,7 +76,10 @@ impl Listener {
         loop {
             match self.socket.accept().await {
                 Ok((stream, address)) => match self.shares.admit(Source::of(address.ip())) {
-                    Some(place) => return Incoming { stream, address: address.to_string(), place },
+                    Some(place) => {
+                        let way = Way::Tcp(stream, self.relay.clone());
+                        return Incoming { way, address: address.to_string(), place };
+                    }
                     None => {
                         debug!(%address, "no seat left, connection closed");
                         turn_away(stream);
@@ -91,23 +107,109 @@ fn turn_away(stream: TcpStream) {
     }
 }
 
+/// Whoever dials this process through routers, with the shares of its ports.
+pub struct PunchedListener {
+    endpoint: Endpoint,
+    shares: Arc<Shares>,
+}
+
+impl PunchedListener {
+    /// At [`Endpoint::address_behind_router`].
+    pub fn new(endpoint: Endpoint, shares: Arc<Shares>) -> Self {
+        Self { endpoint, shares }
+    }
+
+    async fn accept(&self) -> Incoming {
+        loop {
+            let Ok(punched) = self.endpoint.punching.way().await else {
+                time::sleep(UNMET).await;
+                continue;
+            };
+            punched.open_door();
+            // It ends with its process.
+            let Some(arrival) = punched.accept().await else { return std::future::pending().await };
+            match self.shares.admit(arrival.source) {
+                Some(place) => {
+                    let address = arrival.address.clone();
+                    return Incoming { way: Way::Punched(arrival), address, place };
+                }
+                None => arrival.refuse(),
+            }
+        }
+    }
+}
+
+/// What gives connections that were dialled from elsewhere.
+pub trait Accept: Send + 'static {
+    /// The next one that gets a seat. Cancelling this loses nothing.
+    fn accept(&self) -> impl Future<Output = Incoming> + Send;
+}
+
+impl Accept for Listener {
+    fn accept(&self) -> impl Future<Output = Incoming> + Send {
+        Self::accept(self)
+    }
+}
+
+impl Accept for PunchedListener {
+    fn accept(&self) -> impl Future<Output = Incoming> + Send {
+        Self::accept(self)
+    }
+}
+
+/// How somebody came.
+enum Way {
+    Tcp(TcpStream, Option<Arc<Relay>>),
+    Punched(Arrival),
+}
+
 /// A connection before its handshake.
 pub struct Incoming {
     place: Place,
     address: String,
-    stream: TcpStream,
+    way: Way,
 }
 
 impl Incoming {
+    /// Gives whoever speaks TLS to the relay, which greets it; none is left then. What goes on afterwards is the relay's own.
+    pub(crate) async fn unless_relayed(self, endpoint: &Endpoint) -> Result<Option<Self>, NetError> {
+        let Way::Tcp(stream, Some(relay)) = &self.way else { return Ok(Some(self)) };
+        let first = time::timeout(endpoint.timeouts.handshake, begins_with(stream, TLS)).await;
+        let first = first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        if !first.map_err(|error| NetError::new(&self.address, error))? {
+            return Ok(Some(self));
+        }
+        let relay = relay.clone();
+        if let Way::Tcp(stream, _) = self.way {
+            // With the place, until it is known who that is.
+            let _place = self.place;
+            relay.greet(stream).await;
+        }
+        Ok(None)
+    }
+
     /// Shakes hands with whoever dialled. Belongs into a task of its own: the peer may take its time.
     ///
     /// # Errors
     /// [`crate::error::Cause::Timeout`], [`crate::error::Cause::Handshake`], [`crate::error::Cause::Closed`].
     pub async fn establish(self, endpoint: &Endpoint) -> Result<Connection, NetError> {
-        Connection::answer(self.stream, endpoint, &self.address, self.place).await
+        let way = self.way;
+        let wire = async {
+            match way {
+                Way::Tcp(stream, _) => Ok(Wire::of_tcp(stream)?),
+                Way::Punched(arrival) => arrival.wire().await,
+            }
+        };
+        Connection::answer(wire, endpoint, &self.address, self.place).await
     }
 
     pub(crate) fn place(&self) -> Place {
         self.place.clone()
     }
+}
+
+/// Whether the first byte is this one, which stays to be read.
+async fn begins_with(stream: &TcpStream, byte: u8) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(stream.peek(&mut first).await? == 1 && first == [byte])
 }

@@ -17,7 +17,7 @@ use tracing::{debug, error};
 use crate::connection::{Connection, sending_bytes};
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
-use crate::listener::{Incoming, Listener};
+use crate::listener::{Accept, Incoming};
 use crate::seats::Activity;
 use crate::shares::{Place, Role};
 
@@ -89,7 +89,7 @@ where
 
 /// Serves until `shutdown` is ready; then lets the requests under way finish for two seconds and closes everything.
 pub async fn serve<H: Handler>(
-    listener: Listener,
+    listener: impl Accept,
     endpoint: Endpoint,
     handler: Arc<H>,
     shutdown: impl Future<Output = ()>,
@@ -132,24 +132,38 @@ async fn answer<H: Handler>(
     incoming: Incoming,
     endpoint: &Endpoint,
     handler: &H,
-    mut stop: watch::Receiver<()>,
+    stop: watch::Receiver<()>,
 ) -> Result<(), NetError> {
     let place = incoming.place();
     let served = async {
-        let connection = tokio::select! {
-            connection = incoming.establish(endpoint) => connection?,
-            _ = stop.changed() => return Ok(()),
-        };
-        let peer = connection.peer();
-        place.greeted(peer, handler.role(&peer));
-        // By its drop, since a panic or the shutdown ends this task at any await.
-        let _presence = ConnectionGuard::new(handler, peer);
-        converse(connection, &place, handler, stop).await
+        match incoming.unless_relayed(endpoint).await? {
+            Some(incoming) => greet(incoming, endpoint, &place, handler, stop).await,
+            None => Ok(()),
+        }
     };
     tokio::select! {
         ended = served => ended,
         () = place.taken_away() => Ok(()),
     }
+}
+
+/// Shakes hands, and answers what follows.
+async fn greet<H: Handler>(
+    incoming: Incoming,
+    endpoint: &Endpoint,
+    place: &Place,
+    handler: &H,
+    mut stop: watch::Receiver<()>,
+) -> Result<(), NetError> {
+    let connection = tokio::select! {
+        connection = incoming.establish(endpoint) => connection?,
+        _ = stop.changed() => return Ok(()),
+    };
+    let peer = connection.peer();
+    place.greeted(peer, handler.role(&peer));
+    // By its drop, since a panic or the shutdown ends this task at any await.
+    let _presence = ConnectionGuard::new(handler, peer);
+    converse(connection, place, handler, stop).await
 }
 
 /// Answers request after request, within the peer's share.

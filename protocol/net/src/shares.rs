@@ -104,6 +104,11 @@ impl Shares {
         lock(&self.origins).has(member, source)
     }
 
+    /// Whether members came from there lately.
+    pub(crate) fn knows_source(&self, source: Source) -> bool {
+        self.knows(source, Instant::now())
+    }
+
     /// Whether members came from there lately, so that it does not wait for what strangers elsewhere do.
     fn knows(&self, source: Source, now: Instant) -> bool {
         lock(&self.origins).knows(source, now)

@@ -12,6 +12,13 @@ impl Source {
         Self(source(address))
     }
 
+    /// That of whoever comes through the relay under this key: a member has one (CHAN-28). An address that nobody has.
+    pub(crate) fn behind(key: &[u8; 32]) -> Self {
+        let start = u128::from_be_bytes(*key.first_chunk().expect("longer than half of it"));
+        // fd00::/8, which no host out there has.
+        Self(source(Ipv6Addr::from_bits((0xfd << 120) | (start >> 8)).into()))
+    }
+
     /// The address that stands for all of it.
     pub fn address(self) -> IpAddr {
         self.0

@@ -13,6 +13,7 @@ use muster_core::limits;
 use muster_core::lock::lock;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::NetError;
+use muster_net::punch::is_behind_router;
 use muster_net::reach::Reach;
 
 /// Pauses after the first dial in vain to an address, and at most; each is twice the one before.
@@ -62,13 +63,17 @@ impl Dialling {
         if self.steward.get().is_none_or(|steward| steward == member) {
             return true;
         }
-        // Names lead wherever their owner wants from one moment to the next.
-        let Ok(target) = address.parse::<SocketAddr>() else { return false };
-        let Some(reach) = Reach::of(target.ip()) else { return false };
-        // What reaches less far than the way to the steward is another machine here than it was for the steward.
-        let own = own.and_then(Reach::of);
-        own.is_none_or(|own| reach >= own)
-            && lock(&self.resting).get(address).is_none_or(|rest| rest.until <= now)
+        let leads_there = if is_behind_router(address) {
+            // CHAN-27: whoever is called there is at the steward's relay, and has called it.
+            self.endpoint.can_punch()
+        } else {
+            // Names lead wherever their owner wants from one moment to the next.
+            let reach = address.parse().ok().and_then(|target: SocketAddr| Reach::of(target.ip()));
+            // What reaches less far than the way to the steward is another machine here than it was for the steward.
+            let own = own.and_then(Reach::of);
+            reach.is_some_and(|reach| own.is_none_or(|own| reach >= own))
+        };
+        leads_there && lock(&self.resting).get(address).is_none_or(|rest| rest.until <= now)
     }
 
     /// The outcome of asking somebody at an address.

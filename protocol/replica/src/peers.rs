@@ -130,6 +130,7 @@ impl Peers {
     /// From now on the addresses of everybody but this member come from the ledger, so that others chose them (CHAN-25).
     pub fn behind(&self, steward: MemberId) {
         self.dialling.behind(steward);
+        self.dialling.endpoint().meet_at(steward);
     }
 
     /// A member was found at its addresses by somebody else: they are dialled at once, also where nobody answered lately.

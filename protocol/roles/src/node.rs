@@ -117,6 +117,8 @@ pub enum NodeInput {
     Leave,
     /// What it wants to do from the next round on.
     Engage(Engagement),
+    /// Where it is met behind its router from now on.
+    Met(Addresses),
     /// Somebody wants it to stop; it may join again.
     Interrupt,
     /// Time has passed.
@@ -342,6 +344,7 @@ impl Node {
             }
             NodeInput::Leave => self.leave(),
             NodeInput::Engage(engagement) => self.engage(engagement),
+            NodeInput::Met(behind) => self.met(behind),
             NodeInput::Interrupt => self.interrupted(),
             NodeInput::Tick => {}
         }

@@ -29,6 +29,7 @@ use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
+use super::behind::Behind;
 use super::dawdle::dawdle;
 use super::disk;
 use super::recall::newest_of;
@@ -83,10 +84,17 @@ pub(super) struct NodeDriver {
     pub(super) comparing: Vec<(Round, AbortHandle)>,
     /// Where the evidence for this member's ban is, in words, once the steward was asked.
     pub(super) evidence: Arc<OnceLock<String>>,
-    /// The row that the volunteer was told of.
-    pub(super) row: Option<Row>,
-    /// The row that the swarm was told of.
-    pub(super) announced: Option<Row>,
+    pub(super) told: ToldRows,
+    pub(super) behind: Behind,
+}
+
+/// The row that others were told of.
+#[derive(Default)]
+pub(super) struct ToldRows {
+    /// The volunteer.
+    volunteer: Option<Row>,
+    /// The swarm.
+    swarm: Option<Row>,
 }
 
 /// Parcels under way, and since when there are any.
@@ -215,17 +223,31 @@ impl NodeDriver {
         }
     }
 
+    /// CHAN-27: opens a way through this member's router, once, if nobody can dial it.
+    pub(super) fn look_for_way(&mut self) {
+        if self.options.engagement != Engagement::Rests
+            && self.machine.lacks_address()
+            && let Some(met) = self.behind.open(&self.shared)
+        {
+            self.progress.line(
+                "nobody can dial this machine, as behind most home routers: it goes through the router by hole punching, and \
+                 where that fails over the steward's relay",
+            );
+            self.spawn(async move { met.await.ok().map(NodeInput::Met) });
+        }
+    }
+
     /// Says in the swarm's table which row this member serves, once that changes. A hint: whoever fetches it tries this member
     /// first.
     fn announce_row(&mut self, ledger: &Ledger) {
         let me = ledger.member(&self.me()).filter(|member| !member.addresses.is_empty());
         let holding = me.and_then(|member| member.holding).filter(|holding| holding.ready);
         let row = holding.map(|holding| holding.row);
-        if row != self.announced
+        if row != self.told.swarm
             && let Some(gossip) = &self.gossip
         {
             gossip.hold(row);
-            self.announced = row;
+            self.told.swarm = row;
         }
     }
 
@@ -430,7 +452,7 @@ impl NodeDriver {
     /// Shows the volunteer which row it has, what that is of the model, and what is fetched for it.
     pub(super) fn tell_row(&mut self, keeps: Keeps) {
         let row = if let Keeps::Path(row) = keeps { row } else { None };
-        let told = std::mem::replace(&mut self.row, row);
+        let told = std::mem::replace(&mut self.told.volunteer, row);
         let Some(row) = row.filter(|row| told != Some(*row)) else { return };
         let lines = {
             let replica = lock(&self.replica);

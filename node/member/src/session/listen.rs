@@ -23,10 +23,16 @@ use crate::{JoinError, JoinOptions, Listen};
 /// Name of the note of the last time's address.
 const LISTENED: &str = "listened";
 
-/// Where the member can be dialled, and what stops its server.
-pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
+/// What serves a member, and what it takes to be dialled.
+#[derive(Default)]
+pub(super) struct Served {
+    /// What divides its connections; none where it wants none.
+    pub(super) shares: Option<Arc<Shares>>,
+    /// Stops the server when this is dropped.
+    _stop: Option<oneshot::Sender<()>>,
+}
 
-/// Listens if asked to, once the steward was reached. After a restart it takes the same port as before, so that others
+/// Listens if asked to, and where that can be dialled, once the steward was reached. After a restart it takes the same port as before, so that others
 /// still find it. A member that others could not dial does not listen, and a warning says so.
 pub(super) async fn listen(
     options: &JoinOptions,
@@ -34,7 +40,7 @@ pub(super) async fn listen(
     endpoint: &Endpoint,
     shared: &Arc<NodeContext>,
     peers: &Peers,
-) -> Result<Served, JoinError> {
+) -> Result<(Addresses, Served), JoinError> {
     let dialled = peers.clone();
     // CHAN-13: from here on, also where nobody can dial this member.
     patience::relieve_by(Arc::new(move || dialled.relieve()));
@@ -42,7 +48,7 @@ pub(super) async fn listen(
     let wanted = match (&options.listen, own) {
         (Listen::At(wanted), _) => wanted.clone(),
         (Listen::TowardsSteward, Some(own)) => SocketAddr::new(own, 0).to_string(),
-        (Listen::Nowhere, _) | (Listen::TowardsSteward, None) => return Ok((Addresses::default(), None)),
+        (Listen::Nowhere, _) | (Listen::TowardsSteward, None) => return Ok(Default::default()),
     };
     let capacity = Capacity::of_process();
     capacity.tell();
@@ -60,10 +66,10 @@ pub(super) async fn listen(
     let Some(advertised) = advertised(said.as_deref(), address, own) else {
         let said = said.as_ref().unwrap_or(&wanted);
         tracing::warn!(
-            "nobody else can dial {said}, and the steward is on another machine: this member only dials out and combines no \
-             parts; give an address that others can reach with --listen or --advertise, or say --no-listen"
+            "nobody else can dial {said}, and the steward is on another machine: this member only dials out until it is met \
+             behind its router; give an address that others can reach with --listen or --advertise, or say --no-listen"
         );
-        return Ok((Addresses::default(), None));
+        return Ok((Addresses::default(), Served { shares: Some(shares), _stop: None }));
     };
     let text =
         Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
@@ -72,7 +78,7 @@ pub(super) async fn listen(
         let _ = stopped.await;
     }));
     let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
-    Ok((addresses, Some(stop)))
+    Ok((addresses, Served { shares: Some(shares), _stop: Some(stop) }))
 }
 
 /// CHAN-24: the number of an address: what a name stands for may change as soon as others dial it. One of the family that is

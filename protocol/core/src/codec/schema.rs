@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{Bytes, List, Real, Text};
 use crate::ids::{
-    Block, Digest, Height, Leaf, MemberId, Part, Round, Row, RowSet, RunId, ShardId, ShareClass, Slot,
+    Block, Digest, EndpointKey, Height, Leaf, MemberId, Part, Round, Row, RowSet, RunId, ShardId, ShareClass,
+    Slot,
 };
 
 /// The bytes of one value.
@@ -71,7 +72,7 @@ described! {
     ShareClass: Shape::Integer(1), Slot: Shape::Integer(2), Part: Shape::Integer(2), Row: Shape::Integer(2), ShardId: Shape::Integer(2),
     Round: Shape::Integer(4), Block: Shape::Integer(4),
     Height: Shape::Integer(8), Leaf: Shape::Integer(8), RowSet: Shape::Integer(8),
-    Digest: Shape::Raw(32), RunId: Shape::Raw(32), MemberId: Shape::Raw(32),
+    Digest: Shape::Raw(32), RunId: Shape::Raw(32), MemberId: Shape::Raw(32), EndpointKey: Shape::Raw(32),
 }
 
 impl<const N: usize> Described for [u8; N] {

@@ -1,7 +1,7 @@
 //! Requests and responses on one channel. Who asks is known from the handshake.
 
 use crate::codec::{Bytes, List, Text, is_hidden};
-use crate::ids::{Block, Digest, Height, MemberId, Round};
+use crate::ids::{Block, Digest, EndpointKey, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
@@ -61,6 +61,8 @@ wire! {
         Ask(Signed<Ask>),
         /// Bytes of the outline of a committed file: the nodes of its pages, one after the other. From the steward, or who has it.
         Outline(DataQuery),
+        /// A place at the relay, for as long as it is asked for again, under this key. From the steward, by a member.
+        Relay(EndpointKey),
     }
 }
 
@@ -93,6 +95,8 @@ wire! {
         Answer(Answered),
         /// Values of a state, with proofs.
         Piece(StatePiece),
+        /// The relay, and that there is a place.
+        Relay(RelayTerms),
     }
 }
 
@@ -240,5 +244,15 @@ wire! {
         pub first: u64,
         /// Chunks, at most [`BULK_BYTES`] in bytes.
         pub count: u32,
+    }
+}
+
+wire! {
+    /// What it takes to use the steward's relay, which is where its channels are.
+    pub struct RelayTerms {
+        /// The certificate that it shows.
+        pub certificate: Bytes<{ limits::CERTIFICATE_BYTES }>,
+        /// Where members learn from where they are seen; 0 if nowhere.
+        pub port: u16,
     }
 }

@@ -3,7 +3,7 @@
 use muster_core::bug::OrBug;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Holding, Ledger, Member, RoundView, Stage, Standing};
-use muster_core::messages::enrol::{Engagement, Leave, Ready, Return};
+use muster_core::messages::enrol::{Addresses, Engagement, Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
@@ -117,7 +117,8 @@ impl Node {
         if ledger.check_return(&back).is_err() {
             return;
         }
-        let moves = member.addresses != *self.contact.says() && !member.addresses.is_empty();
+        // Not where it has only found another way to itself.
+        let moves = member.addresses != *self.contact.says() && !self.contact.is_elsewhere(&member.addresses);
         if member.standing == Standing::Active && moves {
             tracing::warn!(
                 "this member is somewhere else than it last said; a machine that still runs there with its key stops now"
@@ -130,8 +131,10 @@ impl Node {
     /// CHAN-24: whether it is time to say where this member listens, after the ledger has it without an address.
     pub(super) fn says_again(&mut self) -> bool {
         // What it said last is read first: a record of its own must not look like another machine's.
-        let without = |member: &Member| member.standing == Standing::Active && member.addresses.is_empty();
-        self.ledger.member(&self.me()).is_some_and(without) && self.contact.is_due(self.now)
+        let elsewhere = |member: &Member| {
+            member.standing == Standing::Active && self.contact.is_elsewhere(&member.addresses)
+        };
+        self.ledger.member(&self.me()).is_some_and(elsewhere) && self.contact.is_due(self.now)
     }
 
     /// A Return was refused, or did not reach the steward.
@@ -162,6 +165,19 @@ impl Node {
         let leave = Leave { height: self.ledger.height() };
         let notice = Notice::Leave(self.identity.sign(self.ledger.run(), &leave));
         self.say([Request::Notice(notice)]);
+    }
+
+    /// It is met there behind its router from now on.
+    pub(super) fn met(&mut self, behind: Addresses) {
+        self.contact.met(behind);
+        // It is said with what is known now, and not only with the next news.
+        self.followed = true;
+    }
+
+    /// Whether nobody can dial this member, by the ledger and by what it says itself.
+    pub fn lacks_address(&self) -> bool {
+        let without = |member: &Member| member.standing == Standing::Active && member.addresses.is_empty();
+        self.contact.says().is_empty() && self.ledger.member(&self.me()).is_some_and(without)
     }
 
     /// From the next round on it wants to do this.

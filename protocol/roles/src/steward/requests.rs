@@ -397,12 +397,13 @@ impl Steward {
         let (author, run) = (back.claimed_signer(), self.ledger().run());
         let member = self.ledger().member(&author).filter(|member| member.standing == Standing::Active);
         let says = back.verify(run).ok();
-        let moves = member.zip(says).is_some_and(|(member, back)| member.addresses != back.addresses);
-        if moves && self.presence.is_connected(&author) {
-            self.tell(Bulletin::Moved(
-                author,
-                "is at another address now; if two machines run with its key, one must stop",
-            ));
+        let moved = member.zip(says).filter(|(member, back)| member.addresses != back.addresses);
+        let how = moved.map(|(member, _)| match member.addresses.is_empty() {
+            true => "can be dialled now",
+            false => "is at another address now; if two machines run with its key, one must stop",
+        });
+        if let Some(how) = how.filter(|_| self.presence.is_connected(&author)) {
+            self.tell(Bulletin::Moved(author, how));
         }
     }
 

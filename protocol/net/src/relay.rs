@@ -1,0 +1,247 @@
+//! The steward's relay: where members meet that are behind routers, and what carries their bytes where no direct way is found.
+//!
+//! It shares the port of the steward's channels: TLS begins with another byte than a channel. It serves members alone, each under
+//! the one key that it has named over its channel (CHAN-28), and sees nothing but encrypted datagrams between keys.
+
+mod observer;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use iroh::EndpointId;
+use iroh_relay::KeyCache;
+use iroh_relay::server::http_server::TlsConfig;
+use iroh_relay::server::{
+    Access, AccessControl, ClientRateLimit, ClientRequest, ConnectionId, Handlers, Metrics, RelayService,
+};
+use muster_core::codec::Bytes;
+use muster_core::ids::{EndpointKey, MemberId};
+use muster_core::lock::lock;
+use muster_core::messages::wire::RelayTerms;
+use observer::Observer;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::net::TcpStream;
+use tracing::warn;
+
+use crate::capacity::Capacity;
+use crate::error::{Cause, NetError};
+use crate::shares::Shares;
+
+/// The first byte of TLS, with which no channel begins.
+pub(crate) const TLS: u8 = 0x16;
+/// How long a stranger may take until the relay knows its key.
+const GREETING: Duration = Duration::from_secs(10);
+/// How long a place lasts after its member has asked for it last.
+const LEASE: Duration = Duration::from_secs(180);
+/// Connections of one member: one, and one that it has lost and nobody has noticed.
+const CONNECTIONS: usize = 2;
+/// What part of the connections that its process carries for channels these are.
+const PART: usize = 4;
+/// What one connection may bring in a second, and at once: a member's home uplink, and not the steward's line.
+const RATE: u32 = 4 << 20;
+const BURST: u32 = 4 << 20;
+/// Keys whose curve points are remembered.
+const KEYS: usize = 1024;
+
+/// A relay for the members of one run.
+pub struct Relay {
+    service: RelayService,
+    tls: TlsConfig,
+    certificate: Vec<u8>,
+    places: Arc<Places>,
+    address: SocketAddr,
+    observer: Option<Observer>,
+    metrics: Arc<Metrics>,
+}
+
+impl Relay {
+    /// A relay on the port of these channels, with a certificate of its own that lasts as long as this. Members learn from where
+    /// they are seen on the same port of UDP, where it is free.
+    ///
+    /// # Errors
+    /// [`Cause::Punching`] where no certificate can be made.
+    pub fn open(address: SocketAddr, shares: &Arc<Shares>) -> Result<Arc<Self>, NetError> {
+        let (tls, certificate) = certificate().map_err(|cause| NetError::new(&address.to_string(), cause))?;
+        let observer = Observer::open(address, tls.clone(), shares.clone());
+        if let Err(error) = &observer {
+            warn!(
+                "members behind routers do not learn here from where they are seen, and more of their bytes go through this \
+                 steward: UDP port {}: {error}",
+                address.port()
+            );
+        }
+        // CHAN-13: its connections are beside those of channels, of which they are a part at most.
+        let most = Capacity::of_process().channel / CONNECTIONS / PART;
+        let (places, metrics) = (Arc::new(Places::new(most.max(1))), Arc::<Metrics>::default());
+        let mut rate = ClientRateLimit::new(NonZeroU32::new(RATE).expect("more than nothing"));
+        rate.max_burst_bytes = NonZeroU32::new(BURST);
+        let service = RelayService::new(
+            Handlers::default(),
+            Default::default(),
+            Some(rate),
+            KeyCache::new(KEYS),
+            places.clone(),
+            metrics.clone(),
+        );
+        let tls = TlsConfig::new(Arc::new(tls));
+        let observer = observer.ok();
+        Ok(Arc::new(Self { service, tls, certificate, places, address: own(address), observer, metrics }))
+    }
+
+    /// Where this machine itself reaches the relay.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// CHAN-28: a member has this key for the next minutes, and no other one any more; `None` where there is no place for it.
+    pub fn admit(&self, member: MemberId, key: EndpointKey) -> Option<RelayTerms> {
+        let now = Instant::now();
+        let (taken, gone) = self.places.take(member, key, now);
+        for gone in gone.iter().filter_map(|gone| EndpointId::from_bytes(&gone.0).ok()) {
+            self.service.clients().disconnect(gone, None);
+        }
+        taken.then(|| self.terms())
+    }
+
+    /// The steward itself has this key from now on.
+    pub(crate) fn admit_steward(&self, key: EndpointKey) -> RelayTerms {
+        lock(&self.places.taken).steward = Some(Place { key, until: None, open: Vec::new() });
+        self.terms()
+    }
+
+    fn terms(&self) -> RelayTerms {
+        let port = self.observer.as_ref().map_or(0, Observer::port);
+        RelayTerms { certificate: Bytes::new(self.certificate.clone()).unwrap_or_default(), port }
+    }
+
+    /// Bytes that went through this relay so far.
+    pub fn carried(&self) -> u64 {
+        self.metrics.bytes_sent.get()
+    }
+
+    /// Greets whoever came by TLS; what goes on afterwards is the relay's own.
+    pub(crate) async fn greet(&self, stream: TcpStream) {
+        self.service.clone().handle_connection(stream, Some(self.tls.clone()), GREETING).await;
+    }
+}
+
+/// Who has a place.
+#[derive(Debug)]
+struct Places<C = ConnectionId> {
+    /// How many members.
+    most: usize,
+    taken: Mutex<Taken<C>>,
+}
+
+#[derive(Debug)]
+struct Taken<C> {
+    members: BTreeMap<MemberId, Place<C>>,
+    steward: Option<Place<C>>,
+}
+
+#[derive(Debug)]
+struct Place<C> {
+    key: EndpointKey,
+    /// Without an end for the steward.
+    until: Option<Instant>,
+    /// Connections, by what the relay calls them.
+    open: Vec<C>,
+}
+
+impl<C> Place<C> {
+    fn lasts(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until > now)
+    }
+}
+
+impl<C: PartialEq> Places<C> {
+    fn new(most: usize) -> Self {
+        Self { most, taken: Mutex::new(Taken { members: BTreeMap::new(), steward: None }) }
+    }
+
+    /// Gives a member a place; whether it has it, and the keys that have lost theirs.
+    fn take(&self, member: MemberId, key: EndpointKey, now: Instant) -> (bool, Vec<EndpointKey>) {
+        let mut taken = lock(&self.taken);
+        let Taken { members, steward } = &mut *taken;
+        let mut gone: Vec<EndpointKey> =
+            members.extract_if(.., |_, place| !place.lasts(now)).map(|(_, place)| place.key).collect();
+        // A key is its member's that has named it first: to name another's is of no use, and takes nothing from it.
+        let others = members.iter().filter(|(other, _)| **other != member).map(|(_, place)| place);
+        let foreign = others.chain(steward.as_ref()).any(|place| place.key == key);
+        if foreign || (members.len() >= self.most && !members.contains_key(&member)) {
+            return (false, gone);
+        }
+        let until = Some(now + LEASE);
+        match members.get_mut(&member).filter(|place| place.key == key) {
+            Some(place) => place.until = until,
+            None => {
+                gone.extend(members.insert(member, Place { key, until, open: Vec::new() }).map(|old| old.key))
+            }
+        }
+        (true, gone)
+    }
+
+    fn enter(&self, key: EndpointKey, connection: C, now: Instant) -> bool {
+        let mut taken = lock(&self.taken);
+        let Taken { members, steward } = &mut *taken;
+        let place = members.values_mut().chain(steward).find(|place| place.key == key);
+        let place = place.filter(|place| place.lasts(now) && place.open.len() < CONNECTIONS);
+        place.map(|place| place.open.push(connection)).is_some()
+    }
+
+    fn leave(&self, connection: C) {
+        let mut taken = lock(&self.taken);
+        let Taken { members, steward } = &mut *taken;
+        members.values_mut().chain(steward).for_each(|place| place.open.retain(|open| *open != connection));
+    }
+}
+
+impl AccessControl for Places {
+    async fn on_connect(&self, request: &ClientRequest) -> Access {
+        let key = EndpointKey(*request.endpoint_id().as_bytes());
+        if self.enter(key, request.connection_id(), Instant::now()) {
+            Access::Allow
+        } else {
+            Access::Deny { reason: Some("this key has no place here now".into()) }
+        }
+    }
+
+    fn on_disconnect(&self, _key: EndpointId, connection: ConnectionId) {
+        self.leave(connection);
+    }
+}
+
+/// A certificate that nobody has signed: whoever needs it hears of it over a channel.
+fn certificate() -> Result<(ServerConfig, Vec<u8>), Cause> {
+    let failed = |error: &dyn std::fmt::Display| Cause::Punching(format!("no certificate: {error}"));
+    let made =
+        rcgen::generate_simple_self_signed(vec!["muster".to_owned()]).map_err(|error| failed(&error))?;
+    let (certificate, key) = (made.cert.der().clone(), made.signing_key.serialize_der());
+    let bytes = certificate.to_vec();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| failed(&error))?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .map_err(|error| failed(&error))?;
+    Ok((config, bytes))
+}
+
+/// An address that is listened on, as this machine itself dials it.
+fn own(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests;
