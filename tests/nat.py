@@ -10,9 +10,14 @@ import sys
 import tempfile
 import time
 
-SCENARIOS = ["public", "mixed", "port", "symmetric", "deep", "home", "firewall"]
+SCENARIOS = ["public", "mixed", "port", "symmetric", "deep", "home", "firewall", "restart"]
+# Where each router takes what comes to a port that it has sent from, or there is none: the relay is needed to begin with.
+PUNCHED = ["public", "mixed", "port", "deep", "home", "firewall", "restart"]
 LEAST = 0.95
+MOST_RELAYED = 0.1
 PATIENCE = 240
+BLAMED = ["ban", "idle", "barren", "kept others waiting and is away", "did not answer an audit", "did not check the results in time"]
+UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def usage(why):
@@ -114,6 +119,13 @@ class World:
         self.running.append(process)
         return process
 
+    def wait(self):
+        for process in self.running:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                pass
+
     def close(self):
         for process in self.running:
             if process.poll() is None:
@@ -153,10 +165,11 @@ def hosts(world, scenario):
 
 
 def run(scenario, rounds, programs, folder):
-    """Plays a scenario; gives the share of rounds in which the worse node counted, a round's median seconds, and complaints."""
+    """Plays a scenario; gives the share of rounds in which the worse node counted, a round's median seconds, what share of all
+    bytes went through the relay, and complaints."""
     muster, verifier = f"{programs}/muster", f"{programs}/muster-verifier"
-    settings = (f"name = \"{scenario}\"\n[model]\nwidth = 32\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 64\n"
-                "sequence = 64\n"
+    settings = (f"name = \"{scenario}\"\n[model]\nwidth = 128\nlayers = 4\nheads = 2\nkey_value_heads = 2\nhidden = 384\n"
+                "sequence = 128\n"
                 f"[training]\nrounds = {rounds}\nleaves = 8\n[audit]\nshare = 0.5\n"
                 "[admission]\nstart_nodes = 2\nstart_verifiers = 1\n[timers]\ncommit = 20.0\npart = 20.0\nresult = 20.0\n")
     at = lambda name: os.path.join(folder, name)
@@ -173,7 +186,8 @@ def run(scenario, rounds, programs, folder):
         steward = world.public("steward", 10, family)
         *nodes, watcher = hosts(world, scenario)
         listen = "[2001:db8::a]:7777" if family == 6 else "203.0.113.10:7777"
-        world.start(steward, at("steward.log"), [muster, "host", at("run"), "--listen", listen, "--exit-when-done"])
+        host = [muster, "host", at("run"), "--listen", listen, "--exit-when-done"]
+        hosting = world.start(steward, at("steward.log"), host)
         deadline = time.time() + PATIENCE
         while not os.path.exists(at("run/address")) and time.time() < deadline:
             time.sleep(0.1)
@@ -182,7 +196,7 @@ def run(scenario, rounds, programs, folder):
         enrol = [verifier, "enroll", audit, "--data-dir", at("verifier")]
         enrolled = world.start(watcher, at("verifier.log"), enrol).wait(timeout=PATIENCE)
         if enrolled != 0:
-            return 0.0, 0.0, ["the verifier cannot enrol"]
+            return 0.0, 0.0, 0.0, ["the verifier cannot enrol"]
         world.start(watcher, at("verifier.log"), [verifier, "watch", at("verifier")])
         joined = [
             world.start(node, at(f"node{number}.log"), [muster, "join", line, "--data-dir", at(f"node{number}")])
@@ -190,9 +204,32 @@ def run(scenario, rounds, programs, folder):
         ]
         while any(node.poll() is None for node in joined) and time.time() < deadline:
             time.sleep(0.2)
+            if scenario == "restart" and hosting.poll() is None and rounds_of(folder) >= rounds // 3:
+                # With it the relay, and whoever has a place there.
+                hosting.kill()
+                hosting.wait()
+                world.start(steward, at("steward.log"), host)
+        world.wait()
         return judge(folder, rounds, [node.poll() for node in joined])
     finally:
         world.close()
+
+
+def rounds_of(folder):
+    """How many rounds are over."""
+    with open(os.path.join(folder, "run/log.jsonl")) as file:
+        return sum('"event":"round"' in line for line in file)
+
+
+def relayed(folder):
+    """What share of the bytes that nodes and verifier have sent went through the relay, as the steward says at its end."""
+    with open(os.path.join(folder, "steward.log")) as file:
+        said = re.findall(r"([0-9.]+) (bytes|KiB|MiB|GiB) went through the relay", file.read())
+    sent = 0
+    for member in ("node1", "node2", "verifier"):
+        with open(os.path.join(folder, member, "result.json")) as file:
+            sent += json.load(file)["bytes_sent"]
+    return sum(float(number) * UNITS[unit] for number, unit in said) / max(sent, 1)
 
 
 def judge(folder, rounds, codes):
@@ -209,10 +246,10 @@ def judge(folder, rounds, codes):
         for event in map(json.loads, file):
             if event["event"] == "round":
                 seconds.append(event["seconds"])
-            if event["event"] in ("moved", "ban", "idle") and event.get("how") != "left":
-                complaints.append(f"{event['event']} {event.get('how', '')}".strip())
+            if event["event"] in BLAMED:
+                complaints.append(event["event"])
     median = sorted(seconds)[len(seconds) // 2] if seconds else 0.0
-    return min(shares), median, complaints
+    return min(shares), median, relayed(folder), complaints
 
 
 def main():
@@ -237,16 +274,18 @@ def main():
     if "public" not in chosen:
         chosen.insert(0, "public")
     usual, bad = None, False
-    print(f"{'':<10} {'counted':>8} {'s a round':>10}")
+    print(f"{'':<10} {'counted':>8} {'s a round':>10} {'relayed':>8}")
     for scenario in chosen:
         folder = tempfile.mkdtemp(prefix="nat-")
-        share, median, complaints = run(scenario, rounds, os.path.abspath(programs), folder)
+        share, median, carried, complaints = run(scenario, rounds, os.path.abspath(programs), folder)
         usual = median if usual is None else usual
         if share < LEAST:
             complaints.append(f"counted in fewer than {100 * LEAST:.0f} % of the rounds")
+        if scenario in PUNCHED and carried > MOST_RELAYED:
+            complaints.append(f"more than {100 * MOST_RELAYED:.0f} % of all bytes went through the relay")
         if median > 1.5 * usual + 1:
             complaints.append(f"a round takes more than 1.5 times {usual:.2f} s")
-        print(f"{scenario:<10} {100 * share:>7.0f}% {median:>10.2f}  {'; '.join(complaints)}", flush=True)
+        print(f"{scenario:<10} {100 * share:>7.0f}% {median:>10.2f} {100 * carried:>7.1f}%  {'; '.join(complaints)}", flush=True)
         if complaints:
             bad = True
             print(f"           its logs: {folder}")
