@@ -11,9 +11,12 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hyper::Method;
+use hyper::http::response::Builder;
 use iroh::EndpointId;
 use iroh_relay::KeyCache;
-use iroh_relay::server::http_server::TlsConfig;
+use iroh_relay::http::RELAY_PROBE_PATH;
+use iroh_relay::server::http_server::{BytesBody, TlsConfig};
 use iroh_relay::server::{
     Access, AccessControl, ClientRateLimit, ClientRequest, ConnectionId, Handlers, Metrics, RelayService,
 };
@@ -81,7 +84,7 @@ impl Relay {
         let mut rate = ClientRateLimit::new(NonZeroU32::new(RATE).expect("more than nothing"));
         rate.max_burst_bytes = NonZeroU32::new(BURST);
         let service = RelayService::new(
-            Handlers::default(),
+            handlers(),
             Default::default(),
             Some(rate),
             KeyCache::new(KEYS),
@@ -128,6 +131,14 @@ impl Relay {
     pub(crate) async fn greet(&self, stream: TcpStream) {
         self.service.clone().handle_connection(stream, Some(self.tls.clone()), GREETING).await;
     }
+}
+
+/// What the relay answers to requests that want no place: members find it by this one where no datagram gets through.
+fn handlers() -> Handlers {
+    let mut handlers = Handlers::default();
+    let here = |_, answer: Builder| Ok(answer.body(Box::new(String::new()) as BytesBody)?);
+    handlers.insert((Method::GET, RELAY_PROBE_PATH), Box::new(here));
+    handlers
 }
 
 /// Who has a place.

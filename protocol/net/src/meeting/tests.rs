@@ -1,3 +1,5 @@
+use std::net::SocketAddr;
+
 use muster_core::ids::{Digest, RunId, hex};
 use muster_core::sign::Identity;
 use tokio::task::JoinSet;
@@ -17,9 +19,20 @@ fn endpoint(name: u8) -> Endpoint {
 
 /// A steward, its relay, and who has a place there; the steward's address.
 async fn steward(members: Vec<MemberId>, tasks: &mut JoinSet<()>) -> (Endpoint, String) {
+    steward_with(members, tasks, |_| ()).await
+}
+
+/// The same, and something is done at its address before the relay is opened.
+async fn steward_with<T>(
+    members: Vec<MemberId>,
+    tasks: &mut JoinSet<()>,
+    before: impl FnOnce(SocketAddr) -> T,
+) -> (Endpoint, String) {
     let (steward, shares) = (endpoint(1), Shares::new(ConnectionLimit::default()));
     let listener = Listener::bind_with("127.0.0.1:0", shares.clone()).await.unwrap();
-    let (at, relay) = (listener.local_addr(), Relay::open(listener.local_addr(), &shares).unwrap());
+    let at = listener.local_addr();
+    let _done = before(at);
+    let relay = Relay::open(at, &shares).unwrap();
     steward.meet_here(relay.clone());
     let admitting = relay.clone();
     let handler = move |peer: MemberId, request: Vec<u8>| {
@@ -65,6 +78,16 @@ async fn chan_27_a_member_that_listens_nowhere_is_met_at_the_relay() {
     // The channel says who is there, whatever the key.
     let wrong = Client::dial(&address, &other, Some(endpoint(9).id())).await.err().unwrap();
     assert!(matches!(wrong.cause, Cause::Handshake(_)), "{wrong}");
+}
+
+/// As where only the steward's port of TCP is forwarded, or somebody else has that of UDP.
+#[tokio::test]
+async fn chan_28_a_member_is_met_where_nobody_says_from_where_it_is_seen() {
+    let mut tasks = JoinSet::new();
+    let taken = |at| std::net::UdpSocket::bind(at).unwrap();
+    let (_steward, at) = steward_with(vec![endpoint(2).id()], &mut tasks, taken).await;
+    let one = member(2, &at, &mut tasks).await;
+    assert!(is_behind_router(&time::timeout(LONG, one.address_behind_router()).await.unwrap().unwrap()));
 }
 
 #[tokio::test]
