@@ -18,6 +18,7 @@ pub mod error;
 mod frame_reader;
 pub mod listener;
 mod meeting;
+mod name;
 mod pinned;
 pub mod pool;
 pub mod punch;

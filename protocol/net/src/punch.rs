@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use iroh::dns::DnsResolver;
 use iroh::endpoint::{
     Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, RelayStatus, VarInt, presets,
 };
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use crate::error::Cause;
+use crate::name::RelayName;
 use crate::pinned::Pinned;
 use crate::source::Source;
 use crate::wire::Wire;
@@ -106,6 +108,7 @@ impl Drop for Punch {
 pub(crate) struct Way {
     socket: Socket,
     relay: Arc<Mutex<RelayUrl>>,
+    name: RelayName,
     pinned: Arc<Pinned>,
 }
 
@@ -204,20 +207,22 @@ impl Way {
         let verifier = pinned.clone();
         let trust = CaTlsConfig::custom_server_cert_verifier(Arc::new(move |_| Ok(verifier.clone())));
         let relays = RelayMap::from_iter([config(&relay, meeting.terms.port)]);
+        let name = RelayName::new(meeting.at.ip());
         let socket = Socket::builder(presets::Minimal)
             .secret_key(secret)
             .relay_mode(RelayMode::Custom(relays))
             .ca_tls_config(trust)
+            .dns_resolver(DnsResolver::custom(name.clone()))
             .alpns(vec![PROTOCOL.to_vec()])
             .transport_config(transport())
             .bind();
-        Ok(Self { socket: socket.await.map_err(unmet)?, relay: Arc::new(Mutex::new(relay)), pinned })
+        Ok(Self { socket: socket.await.map_err(unmet)?, relay: Arc::new(Mutex::new(relay)), name, pinned })
     }
 
     /// The relay is there now, and has this certificate.
     pub(crate) async fn moved(&self, meeting: Meeting) -> Result<(), Cause> {
         let (relay, before) = (url(meeting.at)?, lock(&self.relay).clone());
-        let anew = self.pinned.set(meeting.terms.certificate.to_vec());
+        let anew = self.pinned.set(meeting.terms.certificate.to_vec()) | self.name.set(meeting.at.ip());
         if anew || relay != before {
             self.socket.remove_relay(&before).await;
             self.socket.insert_relay(relay.clone(), config(&relay, meeting.terms.port).into()).await;
@@ -234,7 +239,7 @@ impl Way {
 
 /// The relay shares the port of the steward's channels.
 fn url(at: SocketAddr) -> Result<RelayUrl, Cause> {
-    format!("https://{at}/").parse().map_err(unmet)
+    RelayName::url(at).parse().map_err(unmet)
 }
 
 fn config(relay: &RelayUrl, port: u16) -> RelayConfig {

@@ -28,8 +28,17 @@ async fn steward_with<T>(
     tasks: &mut JoinSet<()>,
     before: impl FnOnce(SocketAddr) -> T,
 ) -> (Endpoint, String) {
+    steward_at("127.0.0.1:0", members, tasks, before).await
+}
+
+async fn steward_at<T>(
+    address: &str,
+    members: Vec<MemberId>,
+    tasks: &mut JoinSet<()>,
+    before: impl FnOnce(SocketAddr) -> T,
+) -> (Endpoint, String) {
     let (steward, shares) = (endpoint(1), Shares::new(ConnectionLimit::default()));
-    let listener = Listener::bind_with("127.0.0.1:0", shares.clone()).await.unwrap();
+    let listener = Listener::bind_with(address, shares.clone()).await.unwrap();
     let at = listener.local_addr();
     let _done = before(at);
     let relay = Relay::open(at, &shares).unwrap();
@@ -88,6 +97,19 @@ async fn chan_28_a_member_is_met_where_nobody_says_from_where_it_is_seen() {
     let (_steward, at) = steward_with(vec![endpoint(2).id()], &mut tasks, taken).await;
     let one = member(2, &at, &mut tasks).await;
     assert!(is_behind_router(&time::timeout(LONG, one.address_behind_router()).await.unwrap().unwrap()));
+}
+
+#[tokio::test]
+async fn chan_28_a_relay_may_be_at_an_address_of_ipv6() {
+    let mut tasks = JoinSet::new();
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let (steward, at) = steward_at("[::1]:0", vec![endpoint(2).id()], &mut tasks, |_| ()).await;
+    let one = member(2, &at, &mut tasks).await;
+    let address = time::timeout(LONG, one.address_behind_router()).await.unwrap().unwrap();
+    let mut client = Client::dial(&address, &steward, Some(one.id())).await.unwrap();
+    assert_eq!(client.call(&[7], LONG).await.unwrap(), [7]);
 }
 
 #[tokio::test]
