@@ -81,6 +81,13 @@ impl DialBack {
     /// # Errors
     /// In a sentence for the one that is looked for: which address, and why.
     pub(super) async fn find(&self, dial: Dial) -> Result<(), String> {
+        // CHAN-28: only members have a place at the relay, so that whoever is dialled there is one.
+        if matches!(dial.payer, Payer::Newcomers(_)) && dial.addresses.iter().any(|at| is_behind_router(at)) {
+            return Err(
+                "a newcomer is not met at the relay yet: come without that address, and return with it"
+                    .into(),
+            );
+        }
         let targets = dial.addresses.iter().filter_map(|address| self.target(address).transpose());
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
         // Before its turn: what waits is bounded, too.
@@ -253,6 +260,18 @@ mod tests {
         assert!(why.contains("not at names"), "{why}");
         while pays(&steward, newcomers(2), &[own.parse().unwrap()], Instant::now()) {}
         assert_eq!(steward.find(dial(2, &[own])).await, Err(BUSY.into()), "its dials are used up");
+    }
+
+    /// Its relay serves members alone. A dial for somebody else would only wait, and remember the key.
+    #[tokio::test]
+    async fn chan_28_no_newcomer_is_looked_for_at_the_relay() {
+        let steward = dial_back("127.0.0.1:1");
+        let key = format!("iroh:{}", "07".repeat(32));
+        let why = steward.find(dial(2, std::slice::from_ref(&key))).await.unwrap_err();
+        assert!(why.contains("not met at the relay yet"), "{why}");
+        let back = Dial { payer: member(2), ..dial(2, &[key]) };
+        let why = steward.find(back).await.unwrap_err();
+        assert!(why.contains("cannot reach you"), "{why}");
     }
 
     #[tokio::test]

@@ -77,8 +77,8 @@ impl Listener {
             match self.socket.accept().await {
                 Ok((stream, address)) => match self.shares.admit(Source::of(address.ip())) {
                     Some(place) => {
-                        let way = Way::Tcp(stream, self.relay.clone());
-                        return Incoming { way, address: address.to_string(), place };
+                        let route = Route::Tcp(stream, self.relay.clone());
+                        return Incoming { route, address: address.to_string(), place };
                     }
                     None => {
                         debug!(%address, "no seat left, connection closed");
@@ -131,7 +131,7 @@ impl PunchedListener {
             match self.shares.admit(arrival.source) {
                 Some(place) => {
                     let address = arrival.address.clone();
-                    return Incoming { way: Way::Punched(arrival), address, place };
+                    return Incoming { route: Route::Punched(arrival), address, place };
                 }
                 None => arrival.refuse(),
             }
@@ -158,7 +158,7 @@ impl Accept for PunchedListener {
 }
 
 /// How somebody came.
-enum Way {
+enum Route {
     Tcp(TcpStream, Option<Arc<Relay>>),
     Punched(Arrival),
 }
@@ -167,20 +167,20 @@ enum Way {
 pub struct Incoming {
     place: Place,
     address: String,
-    way: Way,
+    route: Route,
 }
 
 impl Incoming {
     /// Gives whoever speaks TLS to the relay, which greets it; none is left then. What goes on afterwards is the relay's own.
     pub(crate) async fn unless_relayed(self, endpoint: &Endpoint) -> Result<Option<Self>, NetError> {
-        let Way::Tcp(stream, Some(relay)) = &self.way else { return Ok(Some(self)) };
+        let Route::Tcp(stream, Some(relay)) = &self.route else { return Ok(Some(self)) };
         let first = time::timeout(endpoint.timeouts.handshake, begins_with(stream, TLS)).await;
         let first = first.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         if !first.map_err(|error| NetError::new(&self.address, error))? {
             return Ok(Some(self));
         }
         let relay = relay.clone();
-        if let Way::Tcp(stream, _) = self.way {
+        if let Route::Tcp(stream, _) = self.route {
             // With the place, until it is known who that is.
             let _place = self.place;
             relay.greet(stream).await;
@@ -193,11 +193,11 @@ impl Incoming {
     /// # Errors
     /// [`crate::error::Cause::Timeout`], [`crate::error::Cause::Handshake`], [`crate::error::Cause::Closed`].
     pub async fn establish(self, endpoint: &Endpoint) -> Result<Connection, NetError> {
-        let way = self.way;
+        let route = self.route;
         let wire = async {
-            match way {
-                Way::Tcp(stream, _) => Ok(Wire::of_tcp(stream)?),
-                Way::Punched(arrival) => arrival.wire().await,
+            match route {
+                Route::Tcp(stream, _) => Ok(Wire::of_tcp(stream)?),
+                Route::Punched(arrival) => arrival.wire().await,
             }
         };
         Connection::answer(wire, endpoint, &self.address, self.place).await

@@ -4,11 +4,11 @@ use std::sync::Mutex;
 
 use muster_core::lock::lock;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, PeerIncompatible, SignatureScheme};
 
-/// Takes one certificate, whatever it says and whoever signed it.
+/// Takes one certificate, whatever it says and whoever signed it, and TLS 1.3 alone: no relay speaks an older one.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     certificate: Mutex<Vec<u8>>,
@@ -48,11 +48,11 @@ impl ServerCertVerifier for Pinned {
 
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
     }
 
     fn verify_tls13_signature(

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use iroh::dns::DnsResolver;
 use iroh::endpoint::{
@@ -37,6 +37,8 @@ const SCHEME: &str = "iroh:";
 const PROTOCOL: &[u8] = b"muster/1";
 /// How long the relay may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long no way is opened after that failed.
+const REST: Duration = Duration::from_secs(4);
 /// Bytes of a stream that wait here to be read: CHAN-16 bounds what is read of it.
 const WINDOW: u32 = 512 << 10;
 /// Bytes of a stream that wait to arrive there.
@@ -62,6 +64,8 @@ pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Punch, Cause>> + Se
 pub(crate) struct Punching {
     opener: OnceLock<Box<dyn Fn() -> Opening + Send + Sync>>,
     way: OnceCell<Punch>,
+    /// When it could not be opened last, and why.
+    failed: Mutex<Option<(Instant, String)>>,
 }
 
 impl Punching {
@@ -78,7 +82,16 @@ impl Punching {
     /// The way.
     pub(crate) async fn way(&self) -> Result<&Punch, Cause> {
         let opener = self.opener.get().ok_or_else(|| unmet("no steward is known yet"))?;
-        self.way.get_or_try_init(opener).await
+        let open = || async {
+            // Whoever has no place would ask the steward again with each address of this kind.
+            if let Some((_, why)) = lock(&self.failed).as_ref().filter(|(at, _)| at.elapsed() < REST) {
+                return Err(unmet(why));
+            }
+            let opened = opener().await;
+            *lock(&self.failed) = opened.as_ref().err().map(|why| (Instant::now(), why.to_string()));
+            opened
+        };
+        self.way.get_or_try_init(open).await
     }
 }
 

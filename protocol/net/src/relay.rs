@@ -8,7 +8,7 @@ mod observer;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use hyper::Method;
@@ -29,6 +29,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpStream;
+use tokio::time;
 use tracing::warn;
 
 use crate::capacity::Capacity;
@@ -41,6 +42,8 @@ pub(crate) const TLS: u8 = 0x16;
 const GREETING: Duration = Duration::from_secs(10);
 /// How long a place lasts after its member has asked for it last.
 const LEASE: Duration = Duration::from_secs(180);
+/// How often it is looked whose place is over.
+const SWEEP: Duration = Duration::from_secs(30);
 /// Connections of one member: one, and one that it has lost and nobody has noticed.
 const CONNECTIONS: usize = 2;
 /// What part of the connections that its process carries for channels these are.
@@ -93,7 +96,10 @@ impl Relay {
         );
         let tls = TlsConfig::new(Arc::new(tls));
         let observer = observer.ok();
-        Ok(Arc::new(Self { service, tls, certificate, places, address: own(address), observer, metrics }))
+        let relay =
+            Arc::new(Self { service, tls, certificate, places, address: own(address), observer, metrics });
+        tokio::spawn(sweep(Arc::downgrade(&relay)));
+        Ok(relay)
     }
 
     /// Where this machine itself reaches the relay.
@@ -105,10 +111,14 @@ impl Relay {
     pub fn admit(&self, member: MemberId, key: EndpointKey) -> Option<RelayTerms> {
         let now = Instant::now();
         let (taken, gone) = self.places.take(member, key, now);
+        self.disconnect(&gone);
+        taken.then(|| self.terms())
+    }
+
+    fn disconnect(&self, gone: &[EndpointKey]) {
         for gone in gone.iter().filter_map(|gone| EndpointId::from_bytes(&gone.0).ok()) {
             self.service.clients().disconnect(gone, None);
         }
-        taken.then(|| self.terms())
     }
 
     /// The steward itself has this key from now on.
@@ -130,6 +140,17 @@ impl Relay {
     /// Greets whoever came by TLS; what goes on afterwards is the relay's own.
     pub(crate) async fn greet(&self, stream: TcpStream) {
         self.service.clone().handle_connection(stream, Some(self.tls.clone()), GREETING).await;
+    }
+}
+
+/// Ends the connections of those whose place is over, also where nobody asks for one any more.
+async fn sweep(relay: Weak<Relay>) {
+    loop {
+        time::sleep(SWEEP).await;
+        match relay.upgrade() {
+            Some(relay) => relay.disconnect(&relay.places.clear(Instant::now())),
+            None => break,
+        }
     }
 }
 
@@ -175,12 +196,17 @@ impl<C: PartialEq> Places<C> {
         Self { most, taken: Mutex::new(Taken { members: BTreeMap::new(), steward: None }) }
     }
 
+    /// The keys whose place is over.
+    fn clear(&self, now: Instant) -> Vec<EndpointKey> {
+        let mut taken = lock(&self.taken);
+        taken.members.extract_if(.., |_, place| !place.lasts(now)).map(|(_, place)| place.key).collect()
+    }
+
     /// Gives a member a place; whether it has it, and the keys that have lost theirs.
     fn take(&self, member: MemberId, key: EndpointKey, now: Instant) -> (bool, Vec<EndpointKey>) {
+        let mut gone = self.clear(now);
         let mut taken = lock(&self.taken);
         let Taken { members, steward } = &mut *taken;
-        let mut gone: Vec<EndpointKey> =
-            members.extract_if(.., |_, place| !place.lasts(now)).map(|(_, place)| place.key).collect();
         // A key is its member's that has named it first: to name another's is of no use, and takes nothing from it.
         let others = members.iter().filter(|(other, _)| **other != member).map(|(_, place)| place);
         let foreign = others.chain(steward.as_ref()).any(|place| place.key == key);

@@ -57,10 +57,12 @@ async fn met(endpoint: &Endpoint) -> Addresses {
                 Ok(addresses) => return addresses,
                 Err(misuse) => tracing::warn!("no address behind the router: {misuse}"),
             },
-            Err(error) => tracing::warn!(
-                "no way through the router yet: {error}; parts of this member go through the steward; the next try is in {} s",
-                pause.as_secs()
+            // Said once: nothing of it needs the volunteer.
+            Err(error) if pause == FIRST => tracing::warn!(
+                "no way through the router yet: {error}; until there is one, what others need of this member goes through the \
+                 steward; it is tried again from time to time"
             ),
+            Err(error) => tracing::debug!(%error, "no way through the router"),
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(LONGEST);

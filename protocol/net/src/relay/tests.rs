@@ -37,5 +37,8 @@ fn chan_28_a_place_that_is_not_renewed_ends() {
     places.take(member(1), key(1), now);
     assert!(places.enter(key(1), 9, now + LEASE - SOON));
     assert!(!places.enter(key(1), 9, now + LEASE));
+    assert_eq!(places.clear(now + LEASE - SOON), []);
+    assert_eq!(places.clear(now + LEASE), [key(1)], "also where nobody else asks");
+    places.take(member(1), key(1), now);
     assert_eq!(places.take(member(2), key(2), now + LEASE), (true, vec![key(1)]));
 }

@@ -47,7 +47,9 @@ impl Contact {
             let behind = std::mem::take(&mut self.behind);
             *self = Self { withdrew: self.withdrew, behind, ..Self::new(self.listens.clone()) };
         }
-        *addresses == self.says || *addresses == self.behind || (self.withdrew && addresses.is_empty())
+        // Where it is met nowhere, saying nothing is not saying that.
+        let behind = *addresses == self.behind && !addresses.is_empty();
+        *addresses == self.says || behind || (self.withdrew && addresses.is_empty())
     }
 
     /// It is met there behind its router from now on.
@@ -115,5 +117,45 @@ impl Contact {
     /// When it is time.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::{List, Text};
+
+    use super::*;
+
+    fn at(address: &str) -> Addresses {
+        List::new(vec![Text::new(address).unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn commit_8_a_return_that_names_no_address_is_another_machines_unless_this_one_withdrew() {
+        let mut contact = Contact::new(at("10.0.0.1:1"));
+        assert!(contact.sealed(&at("10.0.0.1:1")) && !contact.sealed(&Addresses::default()));
+        contact.met(at("iroh:07"));
+        assert!(contact.sealed(&at("iroh:07")), "it is met there");
+        assert!(!contact.sealed(&at("iroh:08")) && !contact.sealed(&Addresses::default()));
+        contact.give_up(0);
+        assert!(contact.sealed(&Addresses::default()));
+    }
+
+    #[test]
+    fn chan_27_whoever_is_refused_where_it_listens_says_where_it_is_met() {
+        let (listens, behind) = (at("10.0.0.1:1"), at("iroh:07"));
+        let mut contact = Contact::new(listens.clone());
+        contact.met(behind.clone());
+        assert_eq!(*contact.says(), listens, "the steward has not refused it");
+        (0..REFUSALS).for_each(|_| contact.refused(0));
+        assert_eq!(*contact.says(), behind);
+        contact.taken();
+        // From time to time it says again where it listens.
+        assert!(contact.is_due(FIRST) && *contact.says() == listens);
+        contact.refused(FIRST);
+        assert_eq!(*contact.says(), behind);
+        // Refused there as well, it is nowhere for a while.
+        contact.refused(FIRST);
+        assert!(contact.says().is_empty());
     }
 }
