@@ -407,8 +407,8 @@ def parts(model, seed, aggregators, rows=None, planes=1, classes=None):
 
 
 @operation
-def seconds(model, seed, aggregators, rows=None, classes=None):
-    return {"seconds": ref.seconds(ref.decode("Model", un(model)), un(seed), aggregators, rows, classes)}
+def seconds(model, seed, aggregators, rows=None):
+    return {"seconds": ref.seconds(ref.decode("Model", un(model)), un(seed), aggregators, rows)}
 
 
 @operation
@@ -1499,24 +1499,20 @@ def family_assignment():
         inputs = dict(model=model, seed=seed, aggregators=slots, **({} if rows is None else dict(rows=rows)))
         yield case(f"parts, {name}", "ASSIGN-5", why, "parts", **inputs)
         yield case(f"second ones, {name}", "ASSIGN-9", why, "seconds", **inputs)
-    # Name, why, model, the row of each slot, aggregators, the class of each slot.
+    # Name, why, aggregators, the class of each slot.
     uneven = (
-        ("three fast ones", "a slow line has a part", BLOCKY_MODEL, None, [0, 1, 2, 3], [8, 8, 2, 8]),
-        ("one slow one", "as many parts as aggregators", BLOCKY_MODEL, None, [0, 1, 2, 3], [8, 6, 8, 8]),
-        ("classes of odd numbers", "speeds that are no powers of two", BLOCKY_MODEL, None, [0, 2, 3, 4, 6], [0, 16, 7, 5, 6, 0, 3]),
-        ("equal aggregators among others", "more parts for members that reduce none", BLOCKY_MODEL, None, [1, 2, 4], [0, 9, 9, 16, 9]),
-        ("two", "one of them has more than half", BLOCKY_MODEL, None, [0, 1], [16, 0]),
-        ("one that is far faster", "more than half for one member", BLOCKY_MODEL, None, [0, 1, 2], [16, 0, 0]),
-        ("one that is faster than eleven", "more than a third for one of twelve", BLOCKY_MODEL, None, list(range(12)), [16] + [0] * 11),
-        ("three rows, one slow member", "parts of rows on it", ROWS_MODEL, [0, 1, 2, 0, 1, 2], six, [8, 8, 8, 2, 8, 8]),
-        ("three rows, the slow one alone outside", "a part for whoever contributes to its row", ROWS_MODEL, [0, 1, 1, 2, 1, 1], [1, 2, 3, 4],
-         [8, 8, 8, 0, 8, 8]),
-        ("many", "more parts than there may be", BLOCKY_MODEL, None, list(range(90)), [n * 7 % 17 for n in range(90)]),
+        ("three fast ones", "a slow line has a part", [0, 1, 2, 3], [8, 8, 2, 8]),
+        ("one slow one", "as many parts as aggregators", [0, 1, 2, 3], [8, 6, 8, 8]),
+        ("classes of odd numbers", "speeds that are no powers of two", [0, 2, 3, 4, 6], [0, 16, 7, 5, 6, 0, 3]),
+        ("equal aggregators among others", "more parts for members that reduce none", [1, 2, 4], [0, 9, 9, 16, 9]),
+        ("two", "one of them has more than half", [0, 1], [16, 0]),
+        ("one that is far faster", "more than half for one member", [0, 1, 2], [16, 0, 0]),
+        ("one that is faster than eleven", "more than a third for one of twelve", list(range(12)), [16] + [0] * 11),
+        ("sixty-four", "classes that do not count yet", list(range(64)), [n * 7 % 17 for n in range(64)]),
+        ("sixty-five", "parts too coarse for classes", list(range(65)), [n * 7 % 17 for n in range(65)]),
     )
-    for name, why, model, rows, slots, classes in uneven:
-        inputs = dict(model=model, seed=seed, aggregators=slots, classes=classes, **({} if rows is None else dict(rows=rows)))
-        yield case(f"uneven parts, {name}", "ASSIGN-12", why, "parts", **inputs)
-        yield case(f"second ones of uneven parts, {name}", "ASSIGN-9", "a slow line as the second one", "seconds", **inputs)
+    for name, why, slots, classes in uneven:
+        yield case(f"uneven parts, {name}", "ASSIGN-12", why, "parts", model=BLOCKY_MODEL, seed=seed, aggregators=slots, classes=classes)
     for name, times in (
             ("equal lines", [[8, 5000], [8, 5400], [8, 4900], [8, 5100]]), ("one slow line", [[8, 5000], [8, 30000], [8, 4900], [8, 5100]]),
             ("one fast line", [[8, 5000], [8, 5400], [8, 1], [8, 5100]]), ("short times", [[8, 1], [8, 999], [8, 1413], [8, 20]]),

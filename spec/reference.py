@@ -1020,15 +1020,20 @@ def able(slots, shard, rows):
     return others or list(slots)
 
 
+def counted(aggregators, classes, rows):
+    """ASSIGN-12: the class of each aggregator, which is 8 where classes do not count."""
+    counts = classes is not None and rows is None and 3 <= len(aggregators) <= 64
+    return {slot: classes[slot] if counts else 8 for slot in aggregators}
+
+
 def divisor(aggregators, classes):
     """ASSIGN-12: for how many aggregators blocks are divided."""
-    count = len(aggregators)
-    return count if count < 3 or len({classes[slot] for slot in aggregators}) == 1 else min(4 * count, 256)
+    return len(aggregators) if len(set(classes.values())) <= 1 else 4 * len(aggregators)
 
 
 def parts(model, seed, aggregators, rows=None, planes=1, classes=None):
     """ASSIGN-5, ASSIGN-6: the shard and the blocks of each part, and who reduces it; `classes` are those of all slots."""
-    classes = classes or {slot: 8 for slot in aggregators}
+    classes = counted(aggregators, classes, rows)
     order, found = shuffled(seed, aggregators), []
     behind = lambda blocks: {block + plane * plane_blocks(model): size for plane in range(planes) for block, size in blocks.items()}
     split = [(shard, blocks) for shard, count in part_counts(model, rows, divisor(aggregators, classes))
@@ -1046,12 +1051,6 @@ def parts(model, seed, aggregators, rows=None, planes=1, classes=None):
     return found
 
 
-def passed_over(aggregators, classes, reducing):
-    """ASSIGN-12: those without a part that are slower than one with a part."""
-    best = max((classes[slot] for slot in reducing), default=-1)
-    return [slot for slot in aggregators if slot not in reducing and classes[slot] < best]
-
-
 def shuffled(seed, aggregators):
     """ASSIGN-6"""
     drawn, key = list(aggregators), tagged("aggregators", seed)
@@ -1061,17 +1060,14 @@ def shuffled(seed, aggregators):
     return drawn
 
 
-def seconds(model, seed, aggregators, rows=None, classes=None):
+def seconds(model, seed, aggregators, rows=None):
     """ASSIGN-9: the second aggregator of each part."""
-    classes = classes or {slot: 8 for slot in aggregators}
     order, found = shuffled(seed, aggregators), []
-    split = parts(model, seed, aggregators, rows, 1, classes)
-    late = passed_over(aggregators, classes, {part["aggregator"] for part in split})
+    split = parts(model, seed, aggregators, rows)
     for part in split:
         place = order.index(part["aggregator"])
         following = order[place + 1:] + order[:place]
         fit = [slot for slot in following if slot in able(order, part["shard"], rows)] or following
-        fit = [slot for slot in fit if slot not in late] or fit
         found.append(fit[0] if fit else None)
     return found
 

@@ -13,7 +13,7 @@ use crate::manifest::{Albert, Manifest, Model};
 use crate::messages::round::Route;
 use crate::regime::Regime;
 use shares::Shares;
-pub use shares::{TimedShare, parts_each, timed_classes};
+pub use shares::{TimedShare, parts_each, timed_classes, weighs};
 
 /// Seed of a round's leaves, or of its parts (ASSIGN-1): `H("round-seed", run, le4(t), root)`, of the state that the leaves are
 /// computed on, or the one that they change.
@@ -183,7 +183,7 @@ pub struct Seating<'a> {
     pub route: Option<&'a Route>,
     /// The slots that can reduce, ascending.
     pub aggregators: &'a [Slot],
-    /// The share class of each slot.
+    /// The share class of each slot; none where they do not count (ASSIGN-12), so that all are alike.
     pub classes: &'a [ShareClass],
 }
 
@@ -314,17 +314,14 @@ pub fn passed_over(aggregators: &[Slot], classes: &[ShareClass], parts: &[PartPl
 }
 
 /// The second aggregators of these parts, in runs that have two (ASSIGN-9): the one behind the first in the shuffle of
-/// [`parts`], the last one's neighbour being the first, of those that may reduce the part; of those that were passed over
-/// only where there is nobody else. None where there is one aggregator only.
+/// [`parts`], the last one's neighbour being the first, of those that may reduce the part. None where there is one aggregator
+/// only.
 pub fn seconds(seating: &Seating<'_>, parts: &[PartPlan]) -> Vec<Option<Slot>> {
     let drawn = seating.shuffled();
-    let passed = passed_over(seating.aggregators, seating.classes, parts);
     // Neighbours of one shuffle: one draw serves both, and no pair can be arranged.
     let second = |part: &PartPlan| {
         let place = drawn.iter().position(|slot| *slot == part.aggregator)?;
-        let mut behind: Vec<Slot> =
-            drawn.iter().cycle().skip(place + 1).take(drawn.len() - 1).copied().collect();
-        behind.sort_by_key(|slot| passed.contains(slot));
+        let behind: Vec<Slot> = drawn.iter().cycle().skip(place + 1).take(drawn.len() - 1).copied().collect();
         seating.outside(&behind, part.shard).first().copied()
     };
     parts.iter().map(second).collect()

@@ -36,6 +36,8 @@ pub const SHARE_FIRST: u8 = 8;
 pub const SHARE_FALL: u8 = 2;
 /// For so many times the aggregators the blocks of a round are divided where their classes differ.
 pub const SHARE_PARTS: usize = 4;
+/// Aggregators of a round of which classes count, at most: so many times [`SHARE_PARTS`] are [`SEATS`].
+pub const SHARERS: usize = 64;
 /// Rounds after which a member that has fallen, or has had no part, goes one class up.
 pub const SHARE_ROUNDS: u32 = 32;
 /// Milliseconds within which the values of a member's parts are there as early as any: shorter times tell nothing of its line.

@@ -13,6 +13,7 @@ pub struct Regime {
     leaves: usize,
     delayed: bool,
     row_rules: Option<RowRules>,
+    weighs_lines: bool,
 }
 
 /// How a row of experts is kept from the few that may train it.
@@ -45,6 +46,7 @@ impl Regime {
             leaves: manifest.training.leaves as usize,
             delayed: manifest.delay == 1,
             row_rules,
+            weighs_lines: manifest.aggregation.replicas == 1 && manifest.model.rows() == 1,
         }
     }
 
@@ -110,6 +112,12 @@ impl Regime {
     /// LOCAL-8: whether a drawn leaf is recomputed with all that were computed before it.
     pub fn recomputes_chains(&self) -> bool {
         self.local.is_some()
+    }
+
+    /// ASSIGN-12: whether share classes count: only where each part has one aggregator, and any aggregator may have it. With two,
+    /// colluders could choose their partner by their classes, and so could they among the few that are outside of a row.
+    pub fn weighs_lines(&self) -> bool {
+        self.weighs_lines
     }
 
     /// ASSIGN-11: how many leaves a number of a contribution stands for: one, or those of a segment.

@@ -6,6 +6,7 @@
 use muster_core::layout::Layout;
 use muster_core::limits::{OFFERS, PARTS, SEATS, SHARE_PARTS};
 use muster_core::manifest::Manifest;
+use muster_core::regime::Regime;
 
 use crate::memory;
 use crate::text::is_fetched_first;
@@ -165,6 +166,8 @@ const SEAT: u64 = 38;
 const RESULT: u64 = SIGNED + 128;
 /// Of an audit: one verdict of each contribution.
 const CREDIT: u64 = 104;
+/// What a Shares says of a seat.
+const SHARE_MOVE: u64 = 3;
 const BITMAP: u64 = SEATS as u64 / 8;
 const SHARD: u64 = 160;
 /// What a member says itself in a round, in its own journal.
@@ -183,18 +186,19 @@ fn ledger(manifest: &Manifest, seats: u64) -> u64 {
     sealed(manifest, seats).saturating_add(VOTES).saturating_mul(PAGES).saturating_mul(rounds)
 }
 
-/// Bytes of what one round seals with so many seats: Freeze, Inputs and Outcome, once each.
+/// Bytes of what one round seals with so many seats: Freeze, Inputs, Shares and Outcome, once each.
 fn sealed(manifest: &Manifest, seats: u64) -> u64 {
     let layout = Layout::of_run(manifest);
     let shards = layout.shards().len() as u64;
     let blocks = (layout.blocks().len() as u64).saturating_mul(layout.planes() as u64);
     // ASSIGN-5: a part for each aggregator, one of a shard at least, and none without a block. ASSIGN-12: several where lines are
     // uneven, which nobody knows before.
-    let divisor = seats.saturating_mul(SHARE_PARTS as u64).min(SEATS as u64);
+    let times = if Regime::of(manifest).weighs_lines() { SHARE_PARTS as u64 } else { 1 };
+    let divisor = seats.saturating_mul(times).min(SEATS as u64);
     let parts = divisor.saturating_add(shards).min(blocks).min(PARTS as u64);
     let of_parts = parts.saturating_mul(RESULT * u64::from(manifest.aggregation.replicas) + BITMAP);
-    let of_seats = seats.saturating_mul(COMMIT + ECHO + SEAT + CREDIT);
-    (3 * RECORD)
+    let of_seats = seats.saturating_mul(COMMIT + ECHO + SEAT + CREDIT + SHARE_MOVE);
+    (4 * RECORD)
         .saturating_add(of_seats)
         .saturating_add(of_parts)
         .saturating_add(shards.saturating_mul(SHARD))
@@ -203,10 +207,12 @@ fn sealed(manifest: &Manifest, seats: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::{List, encode};
-    use muster_core::ids::{Digest, Height, MemberId, Part, Round, RunId, Slot};
+    use muster_core::ids::{Digest, Height, MemberId, Part, Round, RunId, ShareClass, Slot};
     use muster_core::manifest::Profile;
     use muster_core::manifest::fixture::tiny;
-    use muster_core::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Record, Seat};
+    use muster_core::messages::record::{
+        Body, Credit, Freeze, Inputs, Outcome, Record, Seat, ShareMove, Shares,
+    };
     use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
     use muster_core::sign::{Identity, Signed};
     use muster_core::state::{ShardRoots, StateRoots};
@@ -233,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Bytes of the three records of a round with so many seats, parts and results that no rule allows more.
+    /// Bytes of the four records of a round with so many seats, parts and results that no rule allows more.
     fn round(manifest: &Manifest, seats: u64) -> u64 {
         let me = Identity::from_secret(&[7; 32]);
         let (run, digest, round) = (RunId(Digest([1; 32])), Digest([3; 32]), Round(9));
@@ -284,7 +290,11 @@ mod tests {
             seconds: List::default(),
             steps: List::default(),
         };
-        record(Body::Freeze(freeze)) + record(Body::Inputs(inputs)) + record(Body::Outcome(outcome))
+        let moves = slots().map(|slot| ShareMove { slot, class: ShareClass(7) }).collect();
+        let shares = Shares { round, moves: List::new(moves).unwrap() };
+        let bodies =
+            [Body::Freeze(freeze), Body::Inputs(inputs), Body::Shares(shares), Body::Outcome(outcome)];
+        bodies.into_iter().map(record).sum()
     }
 
     #[test]

@@ -13,17 +13,27 @@ fn speed(class: ShareClass) -> u64 {
     (1u64 << (16 + u32::from(class.0.min(limits::SHARE_CLASS)))).isqrt()
 }
 
+/// Of fewer aggregators classes mean nothing.
+const LEAST: usize = 3;
+
+/// Whether classes count among so many aggregators (ASSIGN-12). Of two neither may have more than half, whatever their classes.
+/// Of more than 64 a slow one would have whole parts where it should have a fraction of one.
+pub fn weighs(aggregators: usize) -> bool {
+    (LEAST..=limits::SHARERS).contains(&aggregators)
+}
+
 /// The share class of each aggregator, in the same order. Parts are counted and given by it.
 #[derive(Clone, Copy)]
 pub(super) struct Shares<'a> {
     slots: &'a [Slot],
-    /// By slot.
+    /// By slot; none where they do not count.
     classes: &'a [ShareClass],
 }
 
 impl<'a> Shares<'a> {
     pub(super) fn of(slots: &'a [Slot], classes: &'a [ShareClass]) -> Self {
-        Self { slots, classes }
+        // Where they do not count, all are alike.
+        Self { slots, classes: if weighs(slots.len()) { classes } else { &[] } }
     }
 
     fn class(&self, slot: Slot) -> ShareClass {
@@ -32,14 +42,13 @@ impl<'a> Shares<'a> {
 
     /// For how many aggregators blocks are divided.
     ///
-    /// ASSIGN-12: for as many as there are if they are of one class, or fewer than three; otherwise for
-    /// [`limits::SHARE_PARTS`] times as many, and at most [`limits::SEATS`].
+    /// ASSIGN-12: for as many as there are if they are of one class, or classes do not count; otherwise for
+    /// [`limits::SHARE_PARTS`] times as many.
     pub(super) fn divisor(&self) -> usize {
         let mut classes = self.slots.iter().map(|slot| self.class(*slot));
         let first = classes.next();
-        // Of two neither may have more than half, whatever their classes.
-        let alike = self.slots.len() < 3 || classes.all(|class| Some(class) == first);
-        if alike { self.slots.len() } else { (self.slots.len() * limits::SHARE_PARTS).min(limits::SEATS) }
+        let alike = classes.all(|class| Some(class) == first);
+        if alike { self.slots.len() } else { self.slots.len() * limits::SHARE_PARTS }
     }
 
     /// Nobody has anything yet of so many parts.
@@ -127,8 +136,8 @@ pub fn timed_classes(shares: &[TimedShare]) -> Vec<ShareClass> {
     times.sort_unstable();
     // Of the middle: no single member can make all others look slow, or fast.
     let middle = times.get(times.len().saturating_sub(1) / 2).copied();
-    // Of two neither can have another share (ASSIGN-12).
-    let usual = middle.filter(|_| times.len() > 2);
+    // Of fewer there is no middle that one of them could not be.
+    let usual = middle.filter(|_| times.len() >= LEAST);
     let after =
         |share: &TimedShare| usual.map_or(share.class, |usual| moved(share.class, least(share), usual));
     shares.iter().map(after).collect()
@@ -174,6 +183,34 @@ mod tests {
         assert_eq!(after(&[1, 999, 1_000, 1_400]), [8; 4], "shorter than the bytes of any line take");
         assert_eq!(after(&[9_000, 90_000]), [8; 2], "two have halves in any case");
         assert_eq!(after(&[]), []);
+    }
+
+    /// The classes after so many rounds in which the values of lines of these rates take as long as their parts are many.
+    fn settled(rates: &[u64], rounds: usize) -> Vec<u8> {
+        let mut classes = vec![ShareClass(limits::SHARE_FIRST); rates.len()];
+        for _ in 0..rounds {
+            let parts = parts_each(&classes);
+            let divisor = parts.iter().sum::<usize>() as u64;
+            let showing: Vec<usize> = (0..rates.len()).filter(|member| parts[*member] > 0).collect();
+            let time = |member: &usize| 1_000_000 * parts[*member] as u64 / divisor / rates[*member];
+            let timed =
+                showing.iter().map(|member| TimedShare { class: classes[*member], time: time(member) });
+            let after = timed_classes(&timed.collect::<Vec<_>>());
+            showing.iter().zip(after).for_each(|(member, class)| classes[*member] = class);
+        }
+        classes.into_iter().map(|class| class.0).collect()
+    }
+
+    #[test]
+    fn round_40_one_slow_line_moves_nobody_else() {
+        for count in [4, 5, 8, 16, 63, 64] {
+            let mut rates = vec![10; count];
+            rates[1] = 1;
+            let classes = settled(&rates, 40);
+            assert!(classes[1] < limits::SHARE_FIRST, "{classes:?}");
+            let others = (0..count).filter(|member| *member != 1);
+            assert!(others.into_iter().all(|member| classes[member] == limits::SHARE_FIRST), "{classes:?}");
+        }
     }
 
     fn filled(classes: &[u8], parts: usize) -> Vec<usize> {
@@ -230,7 +267,7 @@ mod tests {
         assert_eq!(divisor(&[5, 5, 6]), 12);
         let mut many = [8; 100];
         many[7] = 9;
-        assert_eq!(divisor(&many), 256);
+        assert_eq!([64, 65, 100].map(|count| divisor(&many[..count])), [256, 65, 100]);
     }
 
     #[test]

@@ -119,7 +119,8 @@ impl Rounds {
         // ASSIGN-1: the root of the newest state is in it, so that nobody knows who will reduce what before the seats are settled.
         let parts_seed = assign::round_seed(self.terms.run(), round, &chain.state().root());
         let Aggregators { slots: aggregators, stood_in } = roster.aggregators(seats);
-        let classes = roster.shares(seats);
+        // ASSIGN-12: without classes all lines are alike.
+        let classes = if self.terms.regime().weighs_lines() { roster.shares(seats) } else { Vec::new() };
         let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
         let open = rows.iter().copied().collect();
         let route = Route::of(chain.rows(), Row(0), open);

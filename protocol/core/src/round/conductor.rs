@@ -134,7 +134,7 @@ impl Conductor {
         self.ready_since.iter_mut().for_each(|since| *since = now);
         self.results.resume(now);
         // ROUND-40: what stood still here was nobody's line.
-        self.timing = Timing::default();
+        self.timing.broke_off();
         // ROUND-26: whatever kept members from each other may be over, as after a restart.
         self.barren.stir();
     }

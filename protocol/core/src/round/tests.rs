@@ -390,6 +390,39 @@ fn round_40_what_the_steward_slept_through_tells_nothing() {
     assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))));
 }
 
+/// The first values may have come long before, and the machine have been off since.
+#[test]
+fn round_40_what_was_said_before_a_restart_tells_nothing() {
+    let chain = Chain::reducing();
+    let mut conductor = conductor(&chain);
+    let results: Vec<_> = chain.parts().map(|part| chain.result(part)).collect();
+    for signed in &results {
+        conductor.result(1, signed.clone()).unwrap();
+    }
+    conductor.start();
+    for (time, signed) in (0..).zip(&results) {
+        let result = signed.verify(chain.ledger.run()).unwrap().into_inner();
+        conductor.obtained(10 + 9_000 * time, &result, true);
+    }
+    applied(&chain, &mut conductor, 30_000);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))));
+}
+
+/// Otherwise whoever repeats its result could take every measurement away.
+#[test]
+fn round_40_a_result_that_is_said_twice_changes_no_time() {
+    let (chain, mut conductor) = reduced(|_| false);
+    let results: Vec<_> = chain.parts().map(|part| chain.result(part)).collect();
+    for (time, signed) in [9_000, 1_000, 1_000, 1_000].into_iter().zip(&results) {
+        conductor.result(time - 1, signed.clone()).unwrap();
+        let result = signed.verify(chain.ledger.run()).unwrap().into_inner();
+        conductor.obtained(time, &result, true);
+    }
+    applied(&chain, &mut conductor, 9_002);
+    let Some(Body::Shares(shares)) = proposed(&mut conductor) else { panic!("one is slow") };
+    assert_eq!(shares.moves.len(), 1);
+}
+
 /// Marks never switch objections off: without the word of who has one nobody could tell whether a result is right.
 #[test]
 fn round_21_who_has_a_mark_is_waited_for_where_the_others_are_no_majority() {

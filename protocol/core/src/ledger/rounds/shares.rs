@@ -38,6 +38,7 @@ impl Rounds {
         require(chain.stage() == Stage::Reducing, "shares change in a round that is reduced")?;
         let view = self.current().ok_or(Reject::Rule("shares change in an open round"))?;
         require(shares.round == view.round(), "shares name their round")?;
+        require(view.weighs_lines(), "shares change where they count")?;
         // Once: otherwise one round would do for as far as the steward likes.
         require(!view.has_shares() && !shares.moves.is_empty(), "shares change once in a round, if at all")?;
         require(shares.moves.is_sorted_by(|one, next| one.slot < next.slot), "shares are in order of slots")?;
@@ -63,6 +64,9 @@ impl Rounds {
         failed: &BTreeSet<MemberId>,
     ) -> Vec<NewShare> {
         let Some(view) = self.current().or_bug("a round that is over") else { return Vec::new() };
+        if !view.weighs_lines() {
+            return Vec::new();
+        }
         let passed = view.passed_over();
         let after = |slot: &Slot| {
             let (number, member) = roster.numbered(&view.member_at(*slot)?)?;

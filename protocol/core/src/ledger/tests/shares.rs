@@ -108,6 +108,24 @@ fn assign_12_a_slow_member_has_no_part_and_has_not_failed() {
     assert!(member.service.leaves > 0, "its leaves count");
 }
 
+/// Colluders would choose by their classes who reduces a part with them.
+#[test]
+fn assign_12_classes_count_where_each_part_has_one_aggregator() {
+    let mut manifest = manifest(4);
+    manifest.training.rounds = 500;
+    manifest.aggregation.replicas = 2;
+    let mut chain = Chain::begin_with(manifest);
+    chain.reduce_all();
+    let view = chain.ledger.current().unwrap();
+    assert!(!view.weighs_lines() && view.classes().is_empty());
+    assert!(!takes(&chain, shares(&chain, &[(0, 7)])));
+    // The same without the second aggregator.
+    let mut chain = long();
+    chain.reduce_all();
+    assert!(chain.ledger.current().unwrap().weighs_lines());
+    assert!(takes(&chain, shares(&chain, &[(0, 7)])));
+}
+
 #[test]
 fn ledger_25_a_part_that_was_left_undone_costs_two_classes() {
     let mut chain = long();

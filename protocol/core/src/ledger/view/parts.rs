@@ -1,7 +1,7 @@
 //! The parts of a round: who reduces and keeps each, what was sealed of it.
 
 use super::{Opening, RoundView, SettledInputs};
-use crate::assign::{PartPlan, open_shards, passed_over};
+use crate::assign::{PartPlan, open_shards, passed_over, weighs};
 use crate::ids::{Block, MemberId, Part, Row, ShardId, ShareClass, Slot};
 use crate::layout::Layout;
 use crate::messages::evidence::Reduction;
@@ -22,9 +22,14 @@ impl RoundView {
         self.opening.stood_in
     }
 
-    /// The share class of each slot when the round opened.
+    /// The share class of each slot when the round opened; none where lines are not weighed.
     pub fn classes(&self) -> &[ShareClass] {
         &self.opening.classes
+    }
+
+    /// Whether share classes decide how many parts each aggregator has, and may change (ASSIGN-12).
+    pub fn weighs_lines(&self) -> bool {
+        !self.classes().is_empty() && weighs(self.aggregators().len())
     }
 
     /// Aggregators that have no part because others are faster (ASSIGN-12).

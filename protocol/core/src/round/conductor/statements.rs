@@ -56,7 +56,12 @@ impl Conductor {
         }
         let result = self.ledger.check_result(&signed)?;
         let new = self.results.claim(&result, signed)?;
-        self.timing.said(&result, result.author(), now);
+        // ROUND-40: what is taken again after a restart was said before.
+        if !self.started {
+            self.timing.broke_off();
+        } else if new {
+            self.timing.said(&result, result.author(), now);
+        }
         self.tick(now);
         Ok(new)
     }
