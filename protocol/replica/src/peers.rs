@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use muster_core::rounding::{BlockValues, ResultGrid};
 use muster_net::endpoint::Endpoint;
 use muster_net::error::{Cause, NetError};
 use muster_net::pool::Pool;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::dialling::Dialling;
 
@@ -29,6 +30,8 @@ const SOON: Duration = Duration::from_millis(limits::SOON);
 const SLOWEST: u64 = limits::SLOWEST;
 /// How many times as long it has until it is given up.
 const AT_LAST: u32 = 10;
+/// How long whoever has refused is left alone while another one is late.
+const AGAIN: Duration = Duration::from_millis(500);
 /// How long whoever took longer is asked after the others. A good answer meanwhile ends it no sooner: who stalls may choose
 /// what it stalls over.
 const LAST: Duration = Duration::from_secs(60);
@@ -310,7 +313,26 @@ impl Peers {
         // Late ones last, and still asked: they may be the only ones that have it.
         let (late, prompt): (Vec<&Contact>, Vec<&Contact>) = contacts.iter().partition(is_late);
         let told = |contact: &Contact| _ = lock(&self.late).insert(contact.member, Instant::now());
-        in_turn(&[prompt, late].concat(), patience, ask, &told).await
+        // Who fails in another way than by a refusal is not asked again: what is sent in vain would be sent again and again.
+        let failed = Mutex::new(BTreeSet::new());
+        let once = |contact: &Contact| {
+            let (member, asked, failed) = (contact.member, ask(contact), &failed);
+            async move {
+                if lock(failed).contains(&member) {
+                    return Err(PeerError::Unreachable);
+                }
+                let answer = asked.await;
+                if answer.as_ref().is_err_and(|error| !matches!(error, PeerError::Refused(_))) {
+                    lock(failed).insert(member);
+                }
+                answer
+            }
+        };
+        // Whoever was late before makes nobody wait as long for it again.
+        let turn = |soon: Duration| move |contact| Turn { contact, soon };
+        let late = late.into_iter().map(turn(patience.min(AGAIN)));
+        let turns = prompt.into_iter().map(turn(patience)).chain(late);
+        in_turn(turns.collect(), patience, &once, &told).await
     }
 
     async fn contribution_from(
@@ -360,10 +382,19 @@ pub(crate) fn patience_for(bytes: u64) -> Duration {
     SOON + Duration::from_micros(bytes.saturating_mul(1_000_000) / SLOWEST)
 }
 
-/// The first good answer. Each contact is asked as soon as the one before has failed, or has not answered for so long; it is
-/// given up after [`AT_LAST`] times as long. `told` hears who is late.
+/// One that is asked.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    contact: &'a Contact,
+    /// After so long the next one is asked as well.
+    soon: Duration,
+}
+
+/// The first good answer. Each contact is asked as soon as the one before has failed, or has not answered soon; it is given up
+/// after [`AT_LAST`] times `patience`. While one is late, those that have refused are asked again every [`AGAIN`]: they may
+/// only now have what it keeps back. `told` hears who is late.
 fn in_turn<'a, T, F>(
-    contacts: &'a [&'a Contact],
+    turns: Vec<Turn<'a>>,
     patience: Duration,
     ask: &'a (impl Fn(&Contact) -> F + Sync),
     told: &'a (impl Fn(&Contact) + Sync),
@@ -372,37 +403,44 @@ where
     T: Send + 'a,
     F: Future<Output = Result<T, PeerError>> + Send + 'a,
 {
-    let Some((contact, others)) = contacts.split_first() else {
-        return Box::pin(async { Err(PeerError::Unreachable) });
-    };
     Box::pin(async move {
-        let asked = timeout(AT_LAST * patience, ask(contact));
-        let mut asked = pin!(async { asked.await.unwrap_or(Err(PeerError::Late)) });
-        // Overlapping turns: a holder that delays costs seconds, while asking all at once would send everything twice.
-        let failure = match timeout(patience, &mut asked).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(failure)) if others.is_empty() => return Err(failure),
-            Ok(Err(_)) => return in_turn(others, patience, ask, told).await,
-            Err(_) if others.is_empty() => {
-                told(contact);
-                return asked.await;
-            }
-            Err(_) => {
-                told(contact);
-                let mut rest = in_turn(others, patience, ask, told);
-                tokio::select! {
-                    answer = &mut asked => match answer {
-                        Ok(answer) => return Ok(answer),
-                        Err(_) => return rest.await,
-                    },
-                    answer = &mut rest => match answer {
-                        Ok(answer) => return Ok(answer),
-                        Err(failure) => failure,
-                    },
+        let mut failure = PeerError::Unreachable;
+        for (place, Turn { contact, soon }) in turns.iter().enumerate() {
+            let asked = timeout(AT_LAST * patience, ask(contact));
+            let mut asked = pin!(async { asked.await.unwrap_or(Err(PeerError::Late)) });
+            match timeout(*soon, &mut asked).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => failure = error,
+                Err(_) => {
+                    told(contact);
+                    let (failed, others) = (&turns[..place], &turns[place + 1..]);
+                    if turns.len() == 1 {
+                        return asked.await;
+                    }
+                    // Overlapping turns: a holder that delays costs seconds, while asking all at once would send everything twice.
+                    let waits = AtomicBool::new(true);
+                    let mut rest = pin!(async {
+                        loop {
+                            let asked = in_turn([others, failed].concat(), patience, ask, told).await;
+                            if asked.is_ok() || !waits.load(Ordering::Relaxed) {
+                                return asked;
+                            }
+                            sleep(AGAIN).await;
+                        }
+                    });
+                    let late = tokio::select! {
+                        answer = &mut asked => answer,
+                        answer = &mut rest => return answer,
+                    };
+                    if late.is_ok() {
+                        return late;
+                    }
+                    waits.store(false, Ordering::Relaxed);
+                    return rest.await;
                 }
             }
-        };
-        asked.await.map_err(|_| failure)
+        }
+        Err(failure)
     })
 }
 
@@ -544,5 +582,55 @@ mod tests {
             assert_eq!(peers.in_turn(&contacts, PATIENCE, &ask).await.unwrap(), prompt);
         }
         assert_eq!(*lock(&asked), [mute, prompt, prompt, prompt]);
+    }
+
+    /// An aggregator may show its values to the steward alone. Whoever asks the steward too early asks it again.
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_have_it_yet_is_asked_again_while_another_one_is_late() {
+        let identity = Arc::new(Identity::from_secret(&[1; 32]));
+        let peers = Peers::new(Endpoint::new(RunId(Digest::default()), identity));
+        let contacts = [1, 2].map(|number| Contact { member: MemberId([number; 32]), addresses: Vec::new() });
+        let [early, mute] = [contacts[0].member, contacts[1].member];
+        let begun = tokio::time::Instant::now();
+        let ask = |contact: &Contact| {
+            let member = contact.member;
+            async move {
+                if member == mute {
+                    std::future::pending::<()>().await;
+                }
+                let has_it = begun.elapsed() > SOON + Duration::from_millis(700);
+                has_it.then_some(member).ok_or(PeerError::Refused("not held here".into()))
+            }
+        };
+        assert_eq!(peers.in_turn(&contacts, SOON, &ask).await.unwrap(), early);
+        assert!(begun.elapsed() <= SOON + 2 * AGAIN, "{:?}", begun.elapsed());
+        // The mute one is known now.
+        let begun = tokio::time::Instant::now();
+        let ask = |contact: &Contact| {
+            let member = contact.member;
+            async move {
+                if member == mute {
+                    std::future::pending::<()>().await;
+                }
+                let has_it = begun.elapsed() > Duration::from_millis(100);
+                has_it.then_some(member).ok_or(PeerError::Refused("not held here".into()))
+            }
+        };
+        assert_eq!(peers.in_turn(&contacts, SOON, &ask).await.unwrap(), early);
+        assert!(begun.elapsed() <= 2 * AGAIN, "{:?}", begun.elapsed());
+        // It never has it: both are given up.
+        let ask = |contact: &Contact| {
+            let member = contact.member;
+            async move {
+                if member == mute {
+                    std::future::pending::<()>().await;
+                }
+                Err::<(), _>(PeerError::Refused("not held here".into()))
+            }
+        };
+        let begun = tokio::time::Instant::now();
+        let refused = peers.in_turn(&contacts, SOON, &ask).await.unwrap_err();
+        assert!(matches!(refused, PeerError::Refused(_)), "{refused}");
+        assert!(begun.elapsed() <= AT_LAST * SOON + 2 * AGAIN, "{:?}", begun.elapsed());
     }
 }
