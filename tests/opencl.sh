@@ -43,5 +43,5 @@ has_device || { echo "pocl is installed, and is not found" >&2; exit 1; }
 [ "${1:-}" != --install ] || exit 0
 
 cargo test --release --locked "$@" --package muster-compute --lib -- devices gpu machine
-cargo run --release --locked "$@" --package muster-compute --example gpu -- check 20
+PROPTEST_CASES=40 cargo test --release --locked "$@" --package muster-compute --test shapes
 cargo test --release --locked "$@" --package e2e --test opencl
