@@ -95,13 +95,20 @@ impl Given {
         if (kinds..=kinds.saturating_add(limits::PADDED_TOKENS)).contains(&known) {
             return Ok(());
         }
-        let tokeniser = self.folder.join(TOKENISER);
-        Err(Failure::usage(format!(
-            "{}: knows {known} kinds of tokens, and the text has {kinds}; pack the text with the model's own tokeniser (muster data \
-             pack --tokenizer {})",
-            self.folder.join(CONFIG).display(),
-            tokeniser.display()
-        )))
+        // Where there is a tokeniser, the text was packed with it (`check_tokeniser`).
+        let then = if self.folder.join(TOKENISER).exists() {
+            format!(
+                "though it was packed with the {TOKENISER} beside it: they are of two models, get both again"
+            )
+        } else {
+            format!(
+                "pack the text with the model's own tokeniser, whose {TOKENISER} is not in this folder (muster data pack \
+                 --tokenizer FILE)"
+            )
+        };
+        let config = self.folder.join(CONFIG);
+        let what = format!("knows {known} kinds of tokens, and the text has {kinds}");
+        Err(Failure::usage(format!("{}: {what}; {then}", config.display())))
     }
 
     /// Refuses a checkpoint that brings another tokeniser than the text's in the folder `corpus`: its tokens would mean something

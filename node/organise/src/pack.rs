@@ -123,11 +123,12 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
         Joining::new(options, numbers.as_ref(), joined).join(texts, &mut told)
     };
     let mut train = join(DataFile::Training, &mut sources.train)?;
-    some_text(&train, "to train on", &options.text, &reading)?;
+    some_text(&train, "to train on", &options.text, &reading, 0)?;
+    let skipped = reading.without.get();
     let held_out = match &mut sources.held_out {
         Some(held_out) => {
             let held_out = join(DataFile::HeldOut, held_out)?;
-            some_text(&held_out, "to hold out", &options.held_out, &reading)?;
+            some_text(&held_out, "to hold out", &options.held_out, &reading, skipped)?;
             held_out
         }
         None => train.hold_out(&draft, HELD_OUT_PART)?,
@@ -144,13 +145,20 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     Ok(PackedCorpus { data, ending, remarks, unigram, bigram, shares: row_shares(&corpus)? })
 }
 
-/// Refuses texts of which nothing is left; `paths` are what somebody named for them.
-fn some_text(joined: &JoinedTexts, what: &str, paths: &[PathBuf], reading: &Reading) -> Outcome<()> {
+/// Refuses texts of which nothing is left; `paths` are what somebody named for them, and `skipped` the rows without text of those
+/// before.
+fn some_text(
+    joined: &JoinedTexts,
+    what: &str,
+    paths: &[PathBuf],
+    reading: &Reading,
+    skipped: u64,
+) -> Outcome<()> {
     if !joined.is_empty() {
         return Ok(());
     }
     let paths = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    let (without, column) = (reading.without.get(), &reading.column);
+    let (without, column) = (reading.without.get() - skipped, &reading.column);
     let rows = if without > 0 {
         format!("; {} without text in {column:?}, --column names another", counted(without, "row"))
     } else {
@@ -401,6 +409,9 @@ fn remarks(options: &PackOptions, reading: &Reading, sources: &Sources, data: &D
         "piece",
         "of text had line ends of Windows or old Macs (CR LF, CR), which became LF",
     );
+    let what = "in quotes looks like rows of the table, which a quote that nobody closed would join: see whether they are \
+                texts; --format tsv-plain takes quotes of a table with tabs as text";
+    noticed(reading.joined.get(), "field", what);
     if !options.weights.is_empty() {
         remarks.push(sources.train.account());
     }

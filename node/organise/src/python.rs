@@ -5,12 +5,22 @@ const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
 /// The same JSON with Python's words in quotes.
 pub(crate) fn words_quoted(bytes: &[u8]) -> Vec<u8> {
+    with_words(bytes, |word| format!("\"{word}\""))
+}
+
+/// The same JSON with `null` in the place of Python's words, as `pandas` writes what is missing.
+pub(crate) fn words_null(bytes: &[u8]) -> Vec<u8> {
+    with_words(bytes, |_| "null".into())
+}
+
+/// The same JSON with something else in the place of each of Python's words.
+fn with_words(bytes: &[u8], instead: impl Fn(&str) -> String) -> Vec<u8> {
     let (mut out, mut rest, mut within) = (Vec::with_capacity(bytes.len()), bytes, false);
     while let [byte, ..] = rest {
         let word = WORDS.iter().find(|word| !within && rest.starts_with(word.as_bytes()));
         let taken = match (word, byte) {
             (Some(word), _) => {
-                out.extend(format!("\"{word}\"").bytes());
+                out.extend(instead(word).bytes());
                 rest = &rest[word.len()..];
                 continue;
             }

@@ -326,9 +326,21 @@ fn fitted(line: Line<'static>, width: u16) -> Line<'static> {
     let mut left = room.saturating_sub(1);
     let mut spans = Vec::new();
     for span in line.spans {
-        let kept: String = span.content.chars().take(left).collect();
-        left -= kept.chars().count();
-        spans.push(Span::styled(kept, span.style));
+        // By columns: a character may take two.
+        let mut kept = Span::styled(String::new(), span.style);
+        for character in span.content.chars() {
+            let longer = Span::styled(format!("{}{character}", kept.content), span.style);
+            if longer.width() > left {
+                break;
+            }
+            kept = longer;
+        }
+        let is_whole = kept.content == span.content;
+        left -= kept.width();
+        spans.push(kept);
+        if !is_whole {
+            break;
+        }
     }
     spans.push(Span::raw("…"));
     Line::from(spans)
@@ -443,6 +455,12 @@ mod tests {
         for (width, shown) in [(14, "Eve in round 1"), (13, "Eve in round…"), (3, "Ev…"), (1, "…"), (0, "…")]
         {
             assert_eq!(fitted(line(["Eve", " in round 1"]), width).to_string(), shown);
+        }
+        // Wide characters take two columns each.
+        for (width, shown) in [(9, "日本 in 1"), (8, "日本 in…"), (5, "日本…"), (4, "日…"), (2, "…")]
+        {
+            let fit = fitted(line(["日本", " in 1"]), width);
+            assert_eq!((fit.to_string().as_str(), fit.width() <= 9), (shown, true));
         }
     }
 

@@ -326,7 +326,7 @@ fn say_memory(manifest: &Manifest) -> Outcome<()> {
     say(&format!(
         "on one thread, a node takes about {node} of memory, a verifier {verifier}, the steward {steward}"
     ))?;
-    say(&format!("a verifier needs {most}: so much it takes to audit a contribution that is withheld"))
+    say(&format!("to audit a contribution that is withheld, a verifier takes {most}"))
 }
 
 /// What a run takes of the disks of those who take part, until its last round, and of their lines in each.

@@ -17,7 +17,7 @@ use muster_replica::exit::{Failure, Outcome};
 use muster_store::dataset::TextName;
 use muster_store::regular;
 
-use super::opened::{no_wrapping, unread};
+use super::opened::{check_unwrapped, unread};
 use super::piece::{Piece, Reading};
 
 /// Bytes that are read at once.
@@ -87,7 +87,7 @@ impl Stream {
     fn open(path: &Path, reading: &Rc<Reading>) -> Outcome<Self> {
         let name: Arc<str> = path.display().to_string().into();
         let file = regular::open(path, u64::MAX).map_err(|error| unread(&name, &error.cause()))?;
-        no_wrapping(path, &file)?;
+        check_unwrapped(path, &file)?;
         let (bytes, decoder) = (Buffer::from_vec(Vec::<u8>::new()), StreamDecoder::new());
         Ok(Self { name, file, bytes, decoder, reading: Rc::clone(reading) })
     }

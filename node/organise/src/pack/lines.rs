@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::field::{Field, field};
 use super::opened::{CONVERT, Opened, unread};
-use super::piece::{Piece, ROW_BYTES, Reading, ends_with_cr};
-use crate::python::words_quoted;
+use super::piece::{Piece, ROW_BYTES, Reading};
+use crate::python::words_null;
 
 /// Bytes of a row whose fields are named.
 const NAMED_BYTES: usize = 1 << 20;
@@ -20,8 +20,6 @@ const NAMED_BYTES: usize = 1 << 20;
 pub(super) struct JsonLines {
     name: Arc<str>,
     bytes: Box<dyn BufRead>,
-    /// What ends a line: no JSON has one within a text.
-    end: u8,
     reading: Rc<Reading>,
     /// Lines that were read.
     line: u64,
@@ -32,8 +30,7 @@ pub(super) struct JsonLines {
 impl JsonLines {
     pub(super) fn new(opened: Opened, reading: &Rc<Reading>) -> Self {
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
-        let end = if ends_with_cr(&opened.head) { b'\r' } else { b'\n' };
-        Self { name, bytes: opened.bytes(), end, reading, line: 0, rows: 0 }
+        Self { name, bytes: opened.bytes(), reading, line: 0, rows: 0 }
     }
 
     /// The next text; none after the last one.
@@ -41,7 +38,7 @@ impl JsonLines {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let read = (&mut self.bytes).take(ROW_BYTES as u64 + 1).read_until(self.end, &mut line);
+            let read = (&mut self.bytes).take(ROW_BYTES as u64 + 1).read_until(b'\n', &mut line);
             if read.map_err(|error| unread(&self.name, &error))? == 0 {
                 return Ok(None);
             }
@@ -71,9 +68,9 @@ impl JsonLines {
     fn text(&self, line: &[u8]) -> Outcome<Option<String>> {
         let column = &self.reading.column;
         let broken = |what: &str| self.wrong(what, "mend it or leave it out");
-        // Python writes floats that are no numbers, which no JSON has.
+        // Python writes floats that are no numbers, which no JSON has, and such a one where there is no text.
         let found = field(line, column).or_else(|error| {
-            let again = field(&words_quoted(line), column);
+            let again = field(&words_null(line), column);
             again.map_err(|_| match core::str::from_utf8(line) {
                 Ok(_) => broken(&format!("is no JSON ({error})")),
                 Err(_) => self.wrong("is not UTF-8 text", CONVERT),

@@ -10,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 use muster_replica::exit::{Failure, Outcome};
 use muster_store::regular;
 
-use super::piece::Reading;
+use super::piece::{Format, Reading};
 use crate::pointer::no_pointer;
 
 /// Bytes at the beginning that are looked at.
@@ -61,7 +61,7 @@ impl Input {
 pub(super) struct Opened {
     /// What people call it.
     pub(super) name: Arc<str>,
-    /// Its first bytes, a mark of UTF-8 left out.
+    /// Its first bytes, a mark of UTF-8 left out, and with LF where all lines end with CR.
     pub(super) head: Vec<u8>,
     rest: Box<dyn Read>,
 }
@@ -92,11 +92,21 @@ impl Opened {
         if head.starts_with(b"\xEF\xBB\xBF") {
             head.drain(..3);
         }
-        no_pointer(&input.path, &head)?;
-        match other(&head) {
-            Some((what, then)) => Err(Failure::environment(format!("{name}: {what}; {then}"))),
-            None => Ok(Self { name, head, rest }),
+        // What is text by its bytes is text where somebody says so.
+        let is_said = reading.format == Some(Format::Text) && !head.iter().any(|byte| is_binary(*byte));
+        if !is_said {
+            no_pointer(&input.path, &head)?;
+            if let Some((what, then)) = other(&head) {
+                return Err(Failure::environment(format!("{name}: {what}; {then}")));
+            }
         }
+        if ends_with_cr(&head) {
+            reading.line_ends.set(reading.line_ends.get() + 1);
+            let lines = OldLines { source: Cursor::new(head).chain(rest), half: false };
+            let (head, rest) = boxed(lines).map_err(unread)?;
+            return Ok(Self { name, head, rest });
+        }
+        Ok(Self { name, head, rest })
     }
 
     /// All bytes from the beginning.
@@ -115,7 +125,7 @@ fn is_zstd(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Failure`] naming the file, and how to have it read.
-pub(super) fn no_wrapping(path: &Path, file: &File) -> Outcome<()> {
+pub(super) fn check_unwrapped(path: &Path, file: &File) -> Outcome<()> {
     let name = path.display().to_string();
     let failed = |error: io::Error| unread(&name, &error);
     let mut beginning = Vec::new();
@@ -145,6 +155,18 @@ fn other(head: &[u8]) -> Option<(&'static str, &'static str)> {
     }
     let found = OTHERS.iter().find(|(magic, ..)| head.starts_with(magic));
     found.map(|(_, what, then)| (*what, *then))
+}
+
+/// Whether no text has this byte: control characters other than those that lay it out.
+fn is_binary(byte: u8) -> bool {
+    byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | b'\x0B' | b'\x0C' | b'\x1B')
+}
+
+/// Whether lines end with CR alone, as on old Macs: no other line end is among the first bytes of a file.
+fn ends_with_cr(head: &[u8]) -> bool {
+    // What follows the last byte may be the other half of a line end of Windows.
+    let known = head.split_last().map_or(head, |(_, known)| known);
+    known.contains(&b'\r') && !head.contains(&b'\n')
 }
 
 /// A failure to read on.
@@ -201,6 +223,35 @@ impl<R: Read> Read for Unpacked<R> {
             };
             io::Error::other(format!("{error}: {then}"))
         })
+    }
+}
+
+/// A text of an old Mac, with LF in the place of every line end.
+struct OldLines<R> {
+    source: R,
+    /// The byte before was CR: what follows may be the other half of a line end of Windows.
+    half: bool,
+}
+
+impl<R: Read> Read for OldLines<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.source.read(into)?;
+            let mut kept = 0;
+            for at in 0..read {
+                let byte = into[at];
+                let is_rest = byte == b'\n' && self.half;
+                self.half = byte == b'\r';
+                if !is_rest {
+                    into[kept] = if self.half { b'\n' } else { byte };
+                    kept += 1;
+                }
+            }
+            // None is the end.
+            if kept > 0 || read == 0 {
+                return Ok(kept);
+            }
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use super::opened::{no_wrapping, unread};
+use super::opened::{check_unwrapped, unread};
 use super::piece::{Piece, Reading};
 
 /// Rows that are read at once.
@@ -49,7 +49,7 @@ impl ParquetRows {
     pub(super) fn open(path: &Path, reading: &Rc<Reading>) -> Outcome<Self> {
         let name: Arc<str> = path.display().to_string().into();
         let file = regular::open(path, u64::MAX).map_err(|error| unread(&name, &error.cause()))?;
-        no_wrapping(path, &file)?;
+        check_unwrapped(path, &file)?;
         let reader = caught(|| SerializedFileReader::new(file)).map_err(|error| damaged(&name, &error))?;
         let (column, depth) = column(reader.metadata().file_metadata().schema_descr(), &reading.column)
             .map_err(|what| Failure::usage(format!("{name}: {what}")))?;
@@ -69,7 +69,7 @@ impl ParquetRows {
             self.row += 1;
             let bytes = value.as_ref().map_or(&[][..], ByteArray::data).to_owned();
             let text = String::from_utf8(bytes).map_err(|_| {
-                let then = "name a column of text with --column";
+                let then = "write the column anew as UTF-8, or name another with --column";
                 Failure::environment(format!("{}, row {}: is not UTF-8 text; {then}", self.name, self.row))
             })?;
             // A row without text is no text: its end would follow the end of the one before.

@@ -39,13 +39,6 @@ pub(super) struct Piece {
 /// Pieces in order.
 pub(super) type Pieces = Box<dyn Iterator<Item = Outcome<Piece>>>;
 
-/// Whether lines end with CR alone, as on old Macs: no other line end is among the first bytes of a file.
-pub(super) fn ends_with_cr(head: &[u8]) -> bool {
-    // What follows the last byte may be the other half of a line end of Windows.
-    let known = head.split_last().map_or(head, |(_, known)| known);
-    known.contains(&b'\r') && !head.contains(&b'\n')
-}
-
 /// The pieces that a reader gives until it has none or fails: what follows a fault is not looked at.
 pub(super) fn until_fault(mut piece: impl FnMut() -> Outcome<Option<Piece>> + 'static) -> Pieces {
     let mut over = false;
@@ -69,7 +62,7 @@ pub(super) struct Reading {
     pub(super) bytes: Cell<u64>,
     /// Rows that had no text.
     pub(super) without: Cell<u64>,
-    /// Texts that had line ends of Windows or of old Macs.
+    /// Texts that had line ends of Windows, and files of old Macs.
     pub(super) line_ends: Cell<u64>,
     /// Files and folders that were left out since they are hidden.
     pub(super) hidden: Cell<u64>,
@@ -77,21 +70,14 @@ pub(super) struct Reading {
     pub(super) links: Cell<u64>,
     /// Files of HTML or XML, of which the tags are packed as well.
     pub(super) markup: Cell<u64>,
+    /// Fields in quotes whose lines look like rows.
+    pub(super) joined: Cell<u64>,
 }
 
 impl Reading {
     pub(super) fn new(column: &str, format: Option<Format>) -> Self {
-        let [bytes, without, line_ends, hidden, links, markup] = [0; 6].map(Cell::new);
-        Self { column: column.to_owned(), format, bytes, without, line_ends, hidden, links, markup }
-    }
-
-    /// A text with LF in the place of every line end: of a file whose lines end as on old Macs.
-    pub(super) fn mended(&self, text: &str) -> String {
-        if !text.contains('\r') {
-            return text.to_owned();
-        }
-        self.line_ends.set(self.line_ends.get() + 1);
-        text.replace("\r\n", "\n").replace('\r', "\n")
+        let [bytes, without, line_ends, hidden, links, markup, joined] = [0; 7].map(Cell::new);
+        Self { column: column.to_owned(), format, bytes, without, line_ends, hidden, links, markup, joined }
     }
 
     /// A text as it is packed: with line ends of one kind, so that people on all systems pack the same.

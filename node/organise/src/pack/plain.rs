@@ -9,7 +9,8 @@ use muster_store::dataset::TextName;
 use serde::de::IgnoredAny;
 
 use super::opened::{CONVERT, Opened, unread};
-use super::piece::{Piece, Reading, ends_with_cr};
+use super::piece::{Piece, Reading};
+use super::table::{COMMON, separator};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
@@ -28,8 +29,6 @@ pub(super) struct PlainText {
     begun: Vec<u8>,
     /// Bytes that were given.
     given: u64,
-    /// Whether lines end with CR alone.
-    by_cr: bool,
     over: bool,
 }
 
@@ -52,8 +51,7 @@ impl PlainText {
             reading.markup.set(reading.markup.get() + 1);
         }
         let (name, reading) = (opened.name.clone(), Rc::clone(reading));
-        let by_cr = ends_with_cr(&opened.head);
-        Ok(Self { name, bytes: opened.bytes(), reading, begun: Vec::new(), given: 0, by_cr, over: false })
+        Ok(Self { name, bytes: opened.bytes(), reading, begun: Vec::new(), given: 0, over: false })
     }
 
     fn piece(&mut self) -> Outcome<Piece> {
@@ -76,7 +74,6 @@ impl PlainText {
         self.begun = bytes.split_off(whole - line);
         let text = String::from_utf8(bytes).map_err(|error| unread(&self.name, &error))?;
         let length = text.len() as u64;
-        let text = if self.by_cr { self.reading.mended(&text) } else { text };
         let text = self.reading.settled(text).map_err(|what| {
             Failure::environment(format!("{}: {what}; leave it out or convert it", self.name))
         })?;
@@ -106,18 +103,22 @@ fn rows(head: &[u8], column: &str) -> Option<(&'static str, &'static str)> {
     if is_json(head) {
         return Some(("looks like JSON", "make JSON lines of it (jq -c '.[]' FILE > rows.jsonl)"));
     }
+    let by_commas = ("looks like a table", "say --format csv to pack a column of it");
+    if separator(head).is_some() {
+        return Some(by_commas);
+    }
     let first = core::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok()?;
     let table = |delimiter: char| {
-        let mut names = first.trim_end().split(delimiter).map(|name| name.trim_matches('"'));
+        let mut names = first.split(delimiter).map(|name| name.trim().trim_matches('"'));
         let all = names.clone().all(|name| {
             name.len() <= COLUMN && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
         });
         all && first.contains(delimiter) && names.any(|name| name == column)
     };
-    if table(',') || table(';') {
-        return Some(("looks like a table", "say --format csv to pack a column of it"));
-    }
-    table('\t').then_some(("looks like a table", "say --format tsv to pack a column of it"))
+    let delimiter =
+        COMMON.iter().map(|delimiter| char::from(*delimiter)).find(|delimiter| table(*delimiter))?;
+    let by_tabs = ("looks like a table", "say --format tsv to pack a column of it");
+    Some(if delimiter == '\t' { by_tabs } else { by_commas })
 }
 
 /// Whether this is the beginning of a page of HTML, or of XML.

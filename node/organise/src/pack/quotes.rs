@@ -9,7 +9,7 @@ use std::io::{self, Read};
 /// Where the byte before lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Before a field, perhaps in blanks.
+    /// Before a field.
     Before,
     /// In a field without quotes around it.
     Bare,
@@ -42,6 +42,8 @@ pub(super) struct Quotes<R> {
     delimiter: u8,
     place: Place,
     line: u64,
+    /// The line of the quote before.
+    quote: u64,
     /// The byte before was the first half of a line end of Windows.
     half: bool,
     stray: Option<Stray>,
@@ -49,7 +51,7 @@ pub(super) struct Quotes<R> {
 
 impl<R: Read> Quotes<R> {
     pub(super) fn new(source: R, delimiter: u8) -> Self {
-        Self { source, delimiter, place: Place::Before, line: 1, half: false, stray: None }
+        Self { source, delimiter, place: Place::Before, line: 1, quote: 1, half: false, stray: None }
     }
 
     fn see(&mut self, byte: u8) -> Result<(), Stray> {
@@ -67,6 +69,9 @@ impl<R: Read> Quotes<R> {
                 return Err(Stray { line: self.line, what });
             }
         };
+        if byte == b'"' {
+            self.quote = self.line;
+        }
         self.line += u64::from(ends_line && !(byte == b'\n' && self.half));
         self.half = byte == b'\r';
         self.place = place;
@@ -80,6 +85,11 @@ impl<R: Read> Read for Quotes<R> {
             return Err(io::Error::other(stray));
         }
         let read = self.source.read(into)?;
+        if read == 0 && !into.is_empty() && self.place == Place::Quoted {
+            let stray = Stray { line: self.quote, what: "has a quote that is never closed" };
+            self.stray = Some(stray);
+            return Err(io::Error::other(stray));
+        }
         for (place, byte) in into[..read].iter().enumerate() {
             if let Err(stray) = self.see(*byte) {
                 self.stray = Some(stray);
@@ -121,6 +131,8 @@ mod tests {
             ("\"say \\\"", "hi\\\" to\"\n", 1),
             ("a\r\n\r\n\"open\n\n1,\"", "c\"\n", 5),
             ("a\r\r\"x\" ", "\"y\"\r", 3),
+            ("a,b\n1,\"open\n2,c\n", "", 2),
+            ("a\n\"\"\"\n", "", 2),
         ] {
             let (taken, stray) = read(&format!("{before}{after}"));
             assert_eq!(stray.unwrap().line, line, "{before}");

@@ -1,7 +1,7 @@
 //! Tables with commas or tabs, of which a column is the text.
 
 use std::cell::Cell;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use muster_store::dataset::TextName;
 use muster_view::words::counted;
 
 use super::opened::{CONVERT, Opened};
-use super::piece::{Piece, ROW_BYTES, Reading, ends_with_cr};
+use super::piece::{Piece, ROW_BYTES, Reading};
 use super::quotes::{Quotes, Stray};
-
-/// A row behind the last one: if a quote is never closed, it is within that quote and no row.
-const LAST: &str = "\u{1}muster\u{1}";
 
 /// What a spreadsheet writes before the delimiter, in a line of its own before all others.
 const SEPARATOR: &[u8] = b"sep=";
+
+/// What tables are written with.
+pub(super) const COMMON: &[u8] = b",;\t|";
 
 /// How the fields of a table are told apart.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub(super) struct Dialect {
 }
 
 impl Dialect {
-    pub(super) const CSV: Self = Self { delimiters: b",;\t|", quoting: true };
+    pub(super) const CSV: Self = Self { delimiters: COMMON, quoting: true };
     pub(super) const TSV: Self = Self { delimiters: b"\t", quoting: true };
     pub(super) const TSV_PLAIN: Self = Self { delimiters: b"\t", quoting: false };
 }
@@ -45,12 +45,11 @@ pub(super) struct Table {
     /// Columns, and the place of the text's.
     columns: usize,
     column: usize,
+    delimiter: u8,
     /// The row that was read last.
     row: u64,
     /// Lines before the first one that is read.
     before: u64,
-    /// Whether lines end with CR alone.
-    by_cr: bool,
 }
 
 impl Table {
@@ -65,18 +64,16 @@ impl Table {
             opened.head.drain(..length);
         }
         let delimiters = said.map_or_else(|| dialect.delimiters.to_vec(), |(delimiter, _)| vec![delimiter]);
-        let (delimiter, names) = columns(&opened.head, &delimiters, &reading.column)
+        let (delimiter, names) = columns(&opened.head, &delimiters, dialect, &reading.column)
             .map_err(|what| Failure::usage(format!("{name}: {what}")))?;
         let column = names.iter().position(|name| name.trim() == reading.column).unwrap_or_default();
-        let (left, by_cr) = (Rc::new(Cell::new(ROW_BYTES)), ends_with_cr(&opened.head));
-        let columns = names.len();
-        let last = Cursor::new(format!("\n{LAST}\n"));
-        let bounded = Bounded { source: opened.bytes(), left: Rc::clone(&left) }.chain(last);
+        let (left, columns) = (Rc::new(Cell::new(ROW_BYTES)), names.len());
+        let bounded = Bounded { source: opened.bytes(), left: Rc::clone(&left) };
         let all: Box<dyn Read> =
             if dialect.quoting { Box::new(Quotes::new(bounded, delimiter)) } else { Box::new(bounded) };
-        let rows = builder(delimiter).quoting(dialect.quoting).from_reader(all);
+        let rows = builder(delimiter, dialect).from_reader(all);
         let before = u64::from(said.is_some());
-        let mut table = Self { name, rows, left, reading, columns, column, row: 0, before, by_cr };
+        let mut table = Self { name, rows, left, reading, columns, column, delimiter, row: 0, before };
         if columns > 0 {
             table.record()?;
         }
@@ -91,18 +88,17 @@ impl Table {
         let read = self.rows.read_record(&mut record);
         let there = read.map_err(|error| self.unread(line, &error))?;
         if !there {
-            return Err(self.wrong(line, "has a quote that is never closed"));
-        }
-        self.row += 1;
-        if record.len() == 1 && record.get(0) == Some(LAST) {
             return Ok(None);
         }
+        self.row += 1;
         if record.len() != self.columns {
             let line = record.position().map_or(line, csv::Position::line);
             let fields = counted(record.len(), "field");
             let what = format!("has {fields}, and the first line has {}", self.columns);
             return Err(self.wrong(line, &what));
         }
+        let joined = record.iter().filter(|field| looks_joined(field, self.delimiter, self.columns)).count();
+        self.reading.joined.set(self.reading.joined.get() + joined as u64);
         Ok(Some(record))
     }
 
@@ -115,8 +111,7 @@ impl Table {
                 continue;
             }
             let line = record.position().map_or(0, csv::Position::line);
-            let text = if self.by_cr { self.reading.mended(text) } else { text.to_owned() };
-            let text = self.reading.settled(text).map_err(|what| self.wrong(line, &what))?;
+            let text = self.reading.settled(text.to_owned()).map_err(|what| self.wrong(line, &what))?;
             let name = TextName { source: self.name.clone(), row: Some(self.row - 1) };
             return Ok(Some(Piece { text, name, ends: true }));
         }
@@ -147,8 +142,25 @@ impl Table {
     }
 }
 
+/// Whether the lines of a field look like rows: a quote that nobody closed joins the rows up to the next one. The first of
+/// them is the rest of a row, and the last one may be the beginning of one.
+fn looks_joined(field: &str, delimiter: u8, columns: usize) -> bool {
+    let delimiters = |line: &str| line.bytes().filter(|byte| *byte == delimiter).count();
+    let mut lines = field.lines().skip(1).map(delimiters).peekable();
+    let mut rows = 0;
+    while let Some(count) = lines.next() {
+        let is_last = lines.peek().is_none();
+        if count + 1 != columns && !(is_last && count > 0 && count < columns) {
+            return false;
+        }
+        rows += 1;
+    }
+    // A column alone has no delimiters that could show it.
+    rows > 0 && columns > 1
+}
+
 /// The delimiter that the first line of a spreadsheet's table says, and the length of that line.
-fn separator(head: &[u8]) -> Option<(u8, usize)> {
+pub(super) fn separator(head: &[u8]) -> Option<(u8, usize)> {
     let (delimiter, rest) = head.strip_prefix(SEPARATOR)?.split_first()?;
     let end = [&b"\r\n"[..], b"\n", b"\r"].into_iter().find(|end| rest.starts_with(end))?;
     Some((*delimiter, SEPARATOR.len() + 1 + end.len()))
@@ -158,12 +170,17 @@ fn separator(head: &[u8]) -> Option<(u8, usize)> {
 ///
 /// # Errors
 /// What is wrong with the first line, and the names that are there.
-fn columns(head: &[u8], delimiters: &[u8], column: &str) -> Result<(u8, StringRecord), String> {
+fn columns(
+    head: &[u8],
+    delimiters: &[u8],
+    dialect: Dialect,
+    column: &str,
+) -> Result<(u8, StringRecord), String> {
     if head.trim_ascii().is_empty() {
         return Ok((b',', StringRecord::new()));
     }
     let all: Vec<(u8, StringRecord)> =
-        delimiters.iter().map(|delimiter| (*delimiter, header(head, *delimiter))).collect();
+        delimiters.iter().map(|delimiter| (*delimiter, header(head, *delimiter, dialect))).collect();
     let places = |names: &StringRecord| names.iter().filter(|name| name.trim() == column).count();
     match all.iter().find(|(_, names)| places(names) > 0) {
         Some((_, names)) if places(names) > 1 => {
@@ -182,16 +199,16 @@ fn columns(head: &[u8], delimiters: &[u8], column: &str) -> Result<(u8, StringRe
     }
 }
 
-fn builder(delimiter: u8) -> ReaderBuilder {
+fn builder(delimiter: u8, dialect: Dialect) -> ReaderBuilder {
     let mut builder = ReaderBuilder::new();
-    builder.delimiter(delimiter).has_headers(false).flexible(true);
+    builder.delimiter(delimiter).quoting(dialect.quoting).has_headers(false).flexible(true);
     builder
 }
 
 /// The names of the columns by this delimiter.
-fn header(head: &[u8], delimiter: u8) -> StringRecord {
+fn header(head: &[u8], delimiter: u8, dialect: Dialect) -> StringRecord {
     let mut names = StringRecord::new();
-    let mut rows = builder(delimiter).from_reader(head);
+    let mut rows = builder(delimiter, dialect).from_reader(head);
     if rows.read_record(&mut names).is_err() {
         names.clear();
     }

@@ -44,7 +44,7 @@ const QWEN3_HEAD: u32 = 128;
 
 /// Reads the entries of a config. Where one is missing, `transformers`' own default holds.
 pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
-    plain(config)?;
+    not_quantised(config)?;
     let mut found = Found { fixed: Table::new(), experts: None, context: context(config)? };
     let fixed = &mut found.fixed;
     match config.entry("model_type").and_then(Value::as_str) {
@@ -83,7 +83,7 @@ pub(super) fn found(config: &Entries<'_>) -> Outcome<Found> {
 }
 
 /// Refuses a checkpoint whose values are no longer the model's own.
-fn plain(config: &Entries<'_>) -> Outcome<()> {
+fn not_quantised(config: &Entries<'_>) -> Outcome<()> {
     let name = "quantization_config";
     let Some(quantised) = config.within(name)? else { return Ok(()) };
     let how = quantised.text("quant_method")?.unwrap_or("a method that it does not name");

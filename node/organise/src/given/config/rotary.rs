@@ -31,7 +31,9 @@ pub(super) fn rotary(config: &Entries<'_>, fixed: &mut Table) -> Outcome<()> {
             Some("llama3") => scaling(&said, fixed)?,
             other => {
                 let other = other.unwrap_or("no rope_type");
-                let what = format!("scales the rotary positions by {other}, a run knows llama3 alone");
+                let what = format!(
+                    "scales the rotary positions by {other}, a run knows llama3 alone; begin with a model that was trained without"
+                );
                 return Err(config.wrong(entry, &what));
             }
         }

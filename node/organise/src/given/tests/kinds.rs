@@ -240,9 +240,12 @@ fn a_vocabulary_that_is_not_that_of_the_text_says_how_to_pack_it() {
                 "{failure}"
             );
             assert!(
-                failure.message.contains("--tokenizer ") && failure.message.contains(TOKENISER),
+                failure.message.contains("tokenizer.json beside it: they are of two models"),
                 "{failure}"
             );
         }
     }
+    fs::remove_file(folder.join(TOKENISER)).unwrap();
+    let failure = given.check_kinds(&manifest.data, &model).unwrap_err();
+    assert!(failure.message.contains("not in this folder (muster data pack --tokenizer FILE)"), "{failure}");
 }

@@ -30,6 +30,33 @@ fn what_is_no_text_of_its_own_is_named() {
 }
 
 #[test]
+fn what_is_text_by_its_bytes_is_packed_where_somebody_says_so() {
+    let desk = Desk::new();
+    for text in [POINTER, "{\\rtf is how it begins", "PAR1", "%PDF- is a mark", "BZh"] {
+        let [train, held_out] = desk.texts(format(&desk.put("a.txt", text), Format::Text));
+        assert_eq!((train + &held_out).replace('\0', ""), text);
+    }
+    let zip = desk.refused(format(&desk.put("a.txt", b"PK\x03\x04\0\0"), Format::Text)).message;
+    assert!(zip.contains("is a ZIP archive"), "{zip}");
+}
+
+#[test]
+fn a_table_is_no_text_whatever_its_name() {
+    let desk = Desk::new();
+    for (table, format) in [
+        ("id,text\n1,a\n", "csv"),
+        ("id|text\n1|a\n", "csv"),
+        ("sep=;\nid;text\n1;a\n", "csv"),
+        ("\"id\" ; \"text\"\r\n1;a\r\n", "csv"),
+        ("id,text\r1,a\r", "csv"),
+        ("id\ttext\n1\ta\n", "tsv"),
+    ] {
+        let refused = desk.refused(of(&desk.put("a.txt", table))).message;
+        assert!(refused.contains(&format!("looks like a table; say --format {format}")), "{refused}");
+    }
+}
+
+#[test]
 fn lines_that_end_as_on_old_macs_are_lines() {
     let desk = Desk::new();
     let (packed, train, _) = desk.pack(of(&desk.put("a.txt", "one\rtwo\r\rthree\r".repeat(20)))).unwrap();
@@ -54,6 +81,10 @@ fn json_lines_are_read_as_python_and_concatenation_leave_them() {
     let rows = "{\"score\": NaN, \"text\": \"NaN, \\\"Infinity\\\"\"}\n\u{feff}{\"text\": \"b\", \"s\": [-Infinity, 1]}\n";
     let rows = desk.put("rows.jsonl", format!("{rows}{{\"text\": \"c\"}}\n"));
     assert_eq!(desk.texts(of(&rows)), ["NaN, \"Infinity\"\0b\0", "c\0"]);
+    let missing = desk.put("missing.jsonl", "{\"text\": \"a\"}\n{\"text\": NaN}\n{\"text\": \"b\"}\n");
+    let (packed, train, held_out) = desk.pack(of(&missing)).unwrap();
+    assert_eq!([train, held_out], ["a\0", "b\0"], "what pandas writes where there is no text");
+    assert!(packed.remarks.contains(&"1 row left out, without text in \"text\"".to_owned()));
     let list = desk.refused(of(&desk.put("list.jsonl", "[{\"text\": \"a\"}]\n"))).message;
     assert!(list.contains("list.jsonl, line 1: is no JSON object") && list.contains("jq -c"), "{list}");
     let latin = desk.refused(of(&desk.put("latin.jsonl", b"{\"text\": \"caf\xE9\"}\n"))).message;
@@ -71,12 +102,22 @@ fn json_lines_are_read_as_python_and_concatenation_leave_them() {
 }
 
 #[test]
-fn a_quote_that_nobody_closed_joins_no_rows() {
+fn a_quote_that_nobody_closed_joins_no_rows_in_silence() {
     let desk = Desk::new();
     let refused = |name: &str, table: &str| desk.refused(of(&desk.put(name, table))).message;
     let joined = refused("t.tsv", "id\ttext\n1\t\"open\n2\tb\n3\tsay \"c\"\n4\t\"d\"\n");
     assert!(joined.contains("t.tsv, line 4: has text behind the quote that ends a field"), "{joined}");
     assert!(joined.contains("--format tsv-plain"), "{joined}");
+    let open = refused("open.csv", "id,text\n1,a\n2,\"open\n3,b\n");
+    assert!(open.contains("open.csv, line 3: has a quote that is never closed"), "{open}");
+    // Closed by the next one that stands at the end of a field.
+    let remarks = |name: &str, table: &str| desk.pack(of(&desk.put(name, table))).unwrap().0.remarks;
+    let joined = remarks("j.csv", "id,text\n1,\"open\n2,b\n3,c\"\n4,d\n");
+    assert!(joined[0].starts_with("1 field in quotes looks like rows of the table"), "{joined:?}");
+    let joined = remarks("j.tsv", "id\ttext\tby\n1\t\"open\tx\n2\tb\"\ty\n4\td\te\n");
+    assert!(joined[0].starts_with("1 field in quotes"), "{joined:?}");
+    let lines = remarks("l.csv", "id,text\n1,\"Dear all,\nyes, no, maybe\nEve\"\n2,d\n");
+    assert!(!lines[0].contains("in quotes"), "{lines:?}");
     let dropped = refused("u.tsv", "id\ttext\n1\t\"Hello\" he said\n");
     assert!(dropped.contains("u.tsv, line 2: has text behind"), "{dropped}");
     let escaped = refused("t.csv", "sep=,\r\nid,text\r\n1,\"he said \\\"hi\\\" twice\"\r\n");
@@ -132,6 +173,10 @@ fn what_is_left_out_and_what_is_there_twice_is_said() {
         refused.contains("nothing to train on: all of it is empty; 2 rows without text in \"text\""),
         "{refused}"
     );
+    let trained = desk.put("trained.jsonl", "{\"text\": \"a\"}\n{\"text\": null}\n");
+    let kept = desk.put("kept.jsonl", "{\"text\": null}\n");
+    let refused = desk.refused(PackOptions { held_out: vec![kept], ..of(&trained) }).message;
+    assert!(refused.contains("all of it is empty; 1 row without text"), "{refused}");
 }
 
 #[test]
