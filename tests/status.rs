@@ -92,7 +92,7 @@ fn each_program_says_what_it_does_and_on_whom_it_waits() {
         ways && steward["disk"]["used"].as_u64() > Some(10_000) && steward["round"].as_u64() > Some(3)
     });
     let text = run.good(&["status", &run.at("ada")]);
-    for words in ["phase ", "traffic ", "disk ", "leaves counted", "only dials out", "this       node "] {
+    for words in ["phase ", "traffic ", "disk ", "leaves counted", "only dials out", "this       node ", "; combines "] {
         assert!(text.contains(words), "{words}: {text}");
     }
 

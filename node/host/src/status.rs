@@ -46,11 +46,10 @@ pub(super) fn status(
     let ledger = machine.ledger();
     let mut status = Status::of(ledger, "steward", own, |member| {
         let found = contact(ledger, &member.id);
-        let dialled = found.as_ref().map(|found| {
-            Way::of(!found.addresses.is_empty(), peers.is_connected(found), peers.may_dial(found))
-        });
-        match dialled.unwrap_or_default() {
-            Way::Dialled => Way::Dialled,
+        let way = found
+            .map(|found| Way::of(!found.addresses.is_empty(), peers.line(&found), peers.may_dial(&found)));
+        match way.unwrap_or_default() {
+            dialled @ (Way::Dialled | Way::Relayed) => dialled,
             _ if connected.contains(&member.id) => Way::DialsIn,
             other => other,
         }

@@ -90,6 +90,15 @@ pub(crate) struct Traffic {
     pub(crate) received: AtomicU64,
 }
 
+/// The way that a channel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// From machine to machine.
+    Direct,
+    /// Through the steward's relay: no direct way through both routers was found so far.
+    Relayed,
+}
+
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
@@ -128,6 +137,11 @@ impl Endpoint {
     /// The same endpoint that reaches nobody through routers: with it, it is asked how others are.
     pub(crate) fn without_punching(&self) -> Self {
         Self { punching: Arc::default(), ..self.clone() }
+    }
+
+    /// The way that the newest channel takes that was dialled at this address.
+    pub fn line(&self, address: &str) -> Line {
+        if self.punching.is_relayed(address) { Line::Relayed } else { Line::Direct }
     }
 
     /// Bytes sent so far over all channels of this endpoint and its clones, encryption included, handshakes not.

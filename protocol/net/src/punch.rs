@@ -4,6 +4,7 @@
 //! Whoever dials the key meets it there; both then look for a direct way, and go on over the relay where there is none. Whatever
 //! the way, the Muster channel runs within, so that nothing rests on relay, key or way but that bytes arrive.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use iroh::dns::DnsResolver;
 use iroh::endpoint::{
-    Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, RelayStatus, VarInt, presets,
+    Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, RelayStatus, VarInt,
+    WeakConnectionHandle, presets,
 };
 use iroh::tls::CaTlsConfig;
 use iroh::{EndpointAddr, EndpointId, RelayConfig, RelayMap, RelayMode, RelayUrl, SecretKey, Watcher};
@@ -93,6 +95,11 @@ impl Punching {
         };
         self.way.get_or_try_init(open).await
     }
+
+    /// Whether what goes to whoever is dialled at this address goes through the relay, because no direct way was found so far.
+    pub(crate) fn is_relayed(&self, address: &str) -> bool {
+        key(address).zip(self.way.get()).is_some_and(|(key, way)| way.is_relayed(key))
+    }
 }
 
 /// One process's socket for such channels, and its place at the relay.
@@ -102,6 +109,8 @@ pub(crate) struct Punch {
     renewal: Option<JoinHandle<()>>,
     /// Sends away whoever dials a process that only dials.
     closed: Mutex<Option<JoinHandle<()>>>,
+    /// The newest connection to each key that was dialled, as long as it is there.
+    dialled: Mutex<BTreeMap<EndpointKey, WeakConnectionHandle>>,
 }
 
 impl Drop for Punch {
@@ -140,7 +149,7 @@ impl Punch {
                 incoming.refuse();
             }
         });
-        Self { way, renewal, closed: Mutex::new(Some(closed)) }
+        Self { way, renewal, closed: Mutex::new(Some(closed)), dialled: Mutex::default() }
     }
 
     /// From now on whoever dials is taken by [`Self::accept`].
@@ -156,7 +165,18 @@ impl Punch {
         let to = EndpointAddr::new(to).with_relay_url(lock(&self.way.relay).clone());
         let connection = self.way.socket.connect(to, PROTOCOL).await.map_err(unmet)?;
         let (sending, receiving) = connection.open_bi().await.map_err(unmet)?;
+        let mut dialled = lock(&self.dialled);
+        dialled.retain(|_, connection| connection.upgrade().is_some());
+        dialled.insert(key, connection.weak_handle());
+        drop(dialled);
         Ok(Wire::of_quic(connection, sending, receiving))
+    }
+
+    fn is_relayed(&self, key: EndpointKey) -> bool {
+        let connection = lock(&self.dialled).get(&key).and_then(WeakConnectionHandle::upgrade);
+        connection.is_some_and(|connection| {
+            connection.paths().iter().any(|path| path.is_selected() && path.is_relay())
+        })
     }
 
     /// The next one that has dialled this process; `None` at the end.

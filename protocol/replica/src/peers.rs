@@ -16,7 +16,7 @@ use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
 use muster_core::rounding::{BlockValues, ResultGrid};
-use muster_net::endpoint::Endpoint;
+use muster_net::endpoint::{Endpoint, Line};
 use muster_net::error::{Cause, NetError};
 use muster_net::pool::Pool;
 use tokio::time::{sleep, timeout};
@@ -151,12 +151,14 @@ impl Peers {
         self.contributions.relieve() || self.pool.relieve()
     }
 
-    /// Whether there is a channel to a member that was dialled from here.
-    pub fn is_connected(&self, contact: &Contact) -> bool {
+    /// The way of the channels to a member that were dialled from here; none where there is none.
+    pub fn line(&self, contact: &Contact) -> Option<Line> {
         let contact = self.current(contact);
         let pools = [&self.pool, &self.contributions, &self.polls];
-        let mut addresses = channels(&contact);
-        addresses.any(|address| pools.iter().any(|pool| pool.is_connected(address, contact.member)))
+        let connected =
+            |address: &&String| pools.iter().any(|pool| pool.is_connected(address, contact.member));
+        let address = channels(&contact).find(connected)?;
+        Some(self.dialling.endpoint().line(address))
     }
 
     /// CHAN-25: whether some address of a member may be dialled now.

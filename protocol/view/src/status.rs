@@ -13,9 +13,10 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use muster_core::bug::OrBug;
-use muster_core::ids::{Height, MemberId};
-use muster_core::ledger::{Ledger, Member, Stage, Standing};
+use muster_core::ids::{Height, MemberId, Part};
+use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::enrol::Role;
+use muster_net::endpoint::Line;
 use serde::{Deserialize, Serialize};
 
 use crate::words::{counted, lasting};
@@ -96,6 +97,8 @@ pub struct Wait {
 pub enum Way {
     /// Over a connection that this program dialled.
     Dialled,
+    /// Over one that goes through the steward's relay: no direct way through both routers was found so far.
+    Relayed,
     /// Over a connection that the member dialled.
     DialsIn,
     /// At its address, once there is something to say to it.
@@ -109,15 +112,17 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Dialled, Self::DialsIn, Self::Known, Self::Resting, Self::NoAddress];
+    pub const ALL: [Self; 6] =
+        [Self::Dialled, Self::Relayed, Self::DialsIn, Self::Known, Self::Resting, Self::NoAddress];
 
     /// Of a member with an address or none, at which this program is connected or may dial now.
-    pub fn of(has_address: bool, is_connected: bool, may_dial: bool) -> Self {
-        match (has_address, is_connected, may_dial) {
+    pub fn of(has_address: bool, line: Option<Line>, may_dial: bool) -> Self {
+        match (has_address, line, may_dial) {
             (false, ..) => Self::NoAddress,
-            (_, true, _) => Self::Dialled,
-            (_, _, true) => Self::Known,
-            _ => Self::Resting,
+            (_, Some(Line::Direct), _) => Self::Dialled,
+            (_, Some(Line::Relayed), _) => Self::Relayed,
+            (_, None, true) => Self::Known,
+            (_, None, false) => Self::Resting,
         }
     }
 
@@ -125,6 +130,7 @@ impl Way {
     pub fn words(self) -> &'static str {
         match self {
             Self::Dialled => "dialled",
+            Self::Relayed => "dialled through the steward's relay",
             Self::DialsIn => "dials in",
             Self::Known => "not connected now",
             Self::Resting => "nobody answers there",
@@ -136,6 +142,7 @@ impl Way {
     pub fn word(self) -> &'static str {
         match self {
             Self::Dialled => "dialled",
+            Self::Relayed => "relayed",
             Self::DialsIn => "dials_in",
             Self::Known => "known",
             Self::Resting => "resting",
@@ -159,6 +166,34 @@ pub struct Peer {
     pub addresses: Vec<String>,
     /// How it is reached.
     pub way: Way,
+    /// What it combines in the round under way; none where it combines nothing.
+    pub combines: Option<Combines>,
+}
+
+/// The parts of a round that a member combines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Combines {
+    /// How many.
+    pub parts: usize,
+    /// Of so many.
+    pub of: usize,
+    /// How fast its line is beside others (LEDGER-25); none where lines are not weighed.
+    pub share_class: Option<u8>,
+}
+
+impl Combines {
+    fn of(view: &RoundView, member: &MemberId) -> Option<Self> {
+        let slot = view.slot_of(member).filter(|slot| view.aggregators().contains(slot))?;
+        let parts = (0..view.parts().len() as u16).map(Part);
+        let parts = parts.filter(|part| view.aggregators_in(*part, 0).any(|of| of == slot)).count();
+        let class = view.classes().get(slot.index()).filter(|_| view.weighs_lines());
+        Some(Self { parts, of: view.parts().len(), share_class: class.map(|class| class.0) })
+    }
+
+    fn words(&self) -> String {
+        let class = self.share_class.map(|class| format!(", share class {class}")).unwrap_or_default();
+        format!("; combines {} of {}{class}", self.parts, counted(self.of, "part"))
+    }
 }
 
 /// Bytes over a program's channels, encryption included, handshakes and gossip not.
@@ -212,7 +247,7 @@ impl Status {
             phase: phase(ledger.stage()).to_owned(),
             patience: patience(ledger).map(|milliseconds| f64::from(milliseconds) / 1e3),
             waits: waits(ledger),
-            peers: peers.map(|member| peer(member, way(member))).collect(),
+            peers: peers.map(|member| peer(member, way(member), current)).collect(),
             credit: own.map(|own| credit(ledger, own)).unwrap_or_default(),
             ..Self::default()
         }
@@ -301,7 +336,7 @@ impl Peer {
     /// The steward, which is in no ledger as a member.
     pub fn steward(member: &MemberId, addresses: Vec<String>, way: Way) -> Self {
         let (role, standing) = ("steward".to_owned(), "active".to_owned());
-        Self { member: full(member), name: String::new(), role, standing, addresses, way }
+        Self { member: full(member), name: String::new(), role, standing, addresses, way, combines: None }
     }
 
     fn line(&self) -> String {
@@ -312,7 +347,8 @@ impl Peer {
         } else {
             format!(" at {}", self.addresses.join(", "))
         };
-        format!("{} {}{name}{standing}: {}{at}", self.role, short(&self.member), self.way.words())
+        let combines = self.combines.map(|combines| combines.words()).unwrap_or_default();
+        format!("{} {}{name}{standing}: {}{at}{combines}", self.role, short(&self.member), self.way.words())
     }
 }
 
@@ -368,8 +404,9 @@ fn phase(stage: Stage) -> &'static str {
     }
 }
 
-fn peer(member: &Member, way: Way) -> Peer {
+fn peer(member: &Member, way: Way, view: Option<&RoundView>) -> Peer {
     Peer {
+        combines: view.and_then(|view| Combines::of(view, &member.id)),
         member: full(&member.id),
         name: member.name.to_string(),
         role: member.role.word().to_owned(),

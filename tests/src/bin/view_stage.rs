@@ -68,6 +68,7 @@ fn member(number: u32) -> MemberLine {
         verified: 0,
         audited: 0.05,
         share: None,
+        share_class: None,
         row: None,
     }
 }

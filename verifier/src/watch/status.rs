@@ -28,7 +28,7 @@ impl Seen {
         (status.run, status.name) = (format!("{:#}", target.run), session.manifest.name.to_string());
         self.pulse.fill(&mut status);
         let steward = &target.steward;
-        let way = Way::of(true, peers.is_connected(steward), peers.may_dial(steward));
+        let way = Way::of(true, peers.line(steward), peers.may_dial(steward));
         status.peers.insert(0, Peer::steward(&steward.member, steward.addresses.clone(), way));
         let (sent, received) = Peers::traffic(peers);
         status.traffic = Traffic { sent, received };
@@ -41,9 +41,8 @@ fn of(ledger: &Ledger, session: &VerifierSession) -> Status {
     let peers = &session.peers;
     Status::of(ledger, "verifier", &session.identity.id(), |member| {
         let found = contact(ledger, &member.id);
-        let way = found.map(|found| {
-            Way::of(!found.addresses.is_empty(), peers.is_connected(&found), peers.may_dial(&found))
-        });
+        let way = found
+            .map(|found| Way::of(!found.addresses.is_empty(), peers.line(&found), peers.may_dial(&found)));
         way.unwrap_or_default()
     })
 }

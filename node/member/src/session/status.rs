@@ -40,15 +40,16 @@ impl Seen {
     /// What this member does.
     pub(super) fn status(&self, driver: &NodeDriver, paused: Option<&Paused>) -> Status {
         let (ledger, peers, me) = (driver.machine.ledger(), &driver.peers, driver.me());
-        let way = |contact: &_, has_address| {
-            Way::of(has_address, peers.is_connected(contact), peers.may_dial(contact))
-        };
+        let way =
+            |contact: &_, has_address| Way::of(has_address, peers.line(contact), peers.may_dial(contact));
         let mut status = Status::of(ledger, "node", &me, |member| {
-            let found = contact(ledger, &member.id);
-            found.map(|found| way(&found, !found.addresses.is_empty())).unwrap_or_default()
+            contact(ledger, &member.id)
+                .map(|found| way(&found, !found.addresses.is_empty()))
+                .unwrap_or_default()
         });
         let steward = &driver.steward;
-        status.peers.insert(0, Peer::steward(&steward.member, steward.addresses.clone(), way(steward, true)));
+        let peer = Peer::steward(&steward.member, steward.addresses.clone(), way(steward, true));
+        status.peers.insert(0, peer);
         self.pulse.fill(&mut status);
         let (sent, received) = peers.traffic();
         status.traffic = Traffic { sent, received };

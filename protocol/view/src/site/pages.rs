@@ -285,6 +285,9 @@ impl Site {
             page.fact("Leaves that counted", Cell::of(member.leaves));
             page.fact("Leaves verified", Cell::of(member.verified));
             page.fact("Share of the last round's weight", maybe(member.share.map(percent)));
+            if let Some(class) = member.share_class {
+                page.fact("Share class of its line, 0 to 16", Cell::of(class));
+            }
             page.fact("Audited with probability", Cell::of(percent(member.audited)));
             page.fact("Rounds that it let wait", Cell::of(member.failures));
         }

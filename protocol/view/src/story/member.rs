@@ -1,7 +1,7 @@
 //! A member and its standing.
 
 use muster_core::ids::Round;
-use muster_core::ledger::{Ledger, Member, Standing};
+use muster_core::ledger::{Ledger, Member, RoundView, Standing};
 use serde::Serialize;
 
 use super::full;
@@ -47,6 +47,8 @@ pub struct MemberLine {
     pub share: Option<f64>,
     /// The row of experts that it holds.
     pub row: Option<u16>,
+    /// How fast its line is beside others (LEDGER-25); none where lines are not weighed.
+    pub share_class: Option<u8>,
 }
 
 /// Why a member does not count now.
@@ -100,6 +102,7 @@ impl MemberLine {
             audited: 0.0,
             share: None,
             row: None,
+            share_class: None,
         }
     }
 
@@ -123,6 +126,8 @@ impl MemberLine {
         self.verified = ledger.credit(member);
         self.audited = f64::from(ledger.audit_ppm(member)) / 1e6;
         self.row = member.holding.map(|holding| holding.row.0);
+        let weighs = node && ledger.current().is_some_and(RoundView::weighs_lines);
+        self.share_class = weighs.then_some(member.share.0);
     }
 
     /// Its name, or the beginning of its key.
