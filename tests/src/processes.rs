@@ -169,20 +169,32 @@ impl Run {
 
     /// The same for so many rows of experts.
     pub fn routed(programs: Programs, settings: &str, tokeniser: Option<&str>, rows: u16) -> Self {
-        Self::prepared(programs, settings, tokeniser, rows, Turn::take(2))
+        Self::prepared(programs, settings, tokeniser, rows, [8_000, 2])
     }
 
     /// The same of a run that waits most of the time, beside another one that does.
     pub fn waiting(programs: Programs, settings: &str, rows: u16) -> Self {
-        Self::prepared(programs, settings, None, rows, Turn::take(1))
+        Self::prepared(programs, settings, None, rows, [8_000, 1])
     }
 
-    fn prepared(programs: Programs, settings: &str, tokeniser: Option<&str>, rows: u16, turn: Turn) -> Self {
+    /// The same of a run that is timed. It is short, and every state is measured; what is held out is so little that this takes no
+    /// time, as it takes hardly any of the rounds of a long run.
+    pub fn timed(programs: Programs, settings: &str) -> Self {
+        Self::prepared(programs, settings, None, 1, [400, 2])
+    }
+
+    fn prepared(
+        programs: Programs,
+        settings: &str,
+        tokeniser: Option<&str>,
+        rows: u16,
+        [held_out, turns]: [usize; 2],
+    ) -> Self {
         let home = tempfile::tempdir().expect("a temporary directory");
-        let run = Self { programs, home, _turn: turn };
+        let run = Self { programs, home, _turn: Turn::take(turns) };
         fs::create_dir(run.path("text")).expect("a folder");
         fs::write(run.path("text/a.txt"), text(1, 40_000)).expect("a file");
-        fs::write(run.path("text/b.txt"), text(2, 8_000)).expect("a file");
+        fs::write(run.path("text/b.txt"), text(2, held_out)).expect("a file");
         fs::write(run.path("run.toml"), settings).expect("a file");
         let (text, corpus, file) = (run.at("text"), run.at("corpus"), run.at("tokenizer.json"));
         let mut pack = vec!["data", "pack", "--text", &text, "--out", &corpus];

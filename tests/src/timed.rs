@@ -65,7 +65,7 @@ impl Timed {
     pub fn run(settings: &str, nodes: usize, threads: usize) -> Self {
         let program = std::env::current_exe().expect("this program").to_string_lossy().into_owned();
         let program: &'static str = Box::leak(program.into_boxed_str());
-        let run = Run::packed(Programs { muster: program, verifier: program }, settings, None);
+        let run = Run::timed(Programs { muster: program, verifier: program }, settings);
         let hosts = hosts();
         let start = |place: usize, name: &str, arguments: &[&str]| match hosts.as_ref() {
             None => run.spawn(name, program, &[arguments, &["--listen", "127.0.0.1:0"]].concat()),

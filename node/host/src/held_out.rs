@@ -9,6 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use muster_core::ids::Round;
 use muster_core::manifest::Manifest;
 use muster_replica::exit::{Failure, Outcome};
+use muster_replica::process::thread_gives_way;
 use muster_replica::{HeldOutState, Replica, memory};
 use muster_store::dataset::{Dataset, unigram_bigram};
 use muster_view::COMPARED;
@@ -63,6 +64,8 @@ impl HeldOut {
         let compares = manifest.model.decoder().is_some() && manifest.data.bytes <= COMPARED;
         let (states, handed) = channel::<HeldOutState>();
         let measure = move || {
+            // No round waits for it, and members on this machine may be at work.
+            thread_gives_way();
             for state in handed {
                 let (round, loss) = (state.round, state.loss());
                 let compared =
