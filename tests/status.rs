@@ -47,6 +47,10 @@ fn value(metrics: &str, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
 }
 
+/// What people read of a node.
+const TOLD: [&str; 7] =
+    ["phase ", "traffic ", "disk ", "leaves counted", "only dials out", "this       node ", "; combines "];
+
 #[test]
 fn each_program_says_what_it_does_and_on_whom_it_waits() {
     let settings = Settings { rounds: 400, nodes: 3, verifiers: 1, audit: (1.0, 1), ..Settings::default() };
@@ -92,7 +96,7 @@ fn each_program_says_what_it_does_and_on_whom_it_waits() {
         ways && steward["disk"]["used"].as_u64() > Some(10_000) && steward["round"].as_u64() > Some(3)
     });
     let text = run.good(&["status", &run.at("ada")]);
-    for words in ["phase ", "traffic ", "disk ", "leaves counted", "only dials out", "this       node ", "; combines "] {
+    for words in TOLD {
         assert!(text.contains(words), "{words}: {text}");
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::assign::PartPlan;
 use muster_core::codec::List;
@@ -34,8 +34,14 @@ pub(super) async fn bring(
     let Parcel { round, part, keeper, within, .. } = parcel;
     let brought = blocks_to(&uplink, &ledger, &contribution, parcel);
     // ROUND-3: what was delivered is reported in time, whatever a keeper does.
-    let given = tokio::time::timeout(Duration::from_millis(*within), brought).await;
+    let begun = Instant::now();
+    let given =
+        tokio::time::timeout(uplink.keepers.within(*keeper, Duration::from_millis(*within)), brought).await;
     let given = given.unwrap_or_else(|_| Err("it took too long".into()));
+    // The steward takes what others did not, after them.
+    if *keeper != uplink.steward.member {
+        uplink.keepers.brought(*round, *keeper, given.is_ok().then(|| begun.elapsed()));
+    }
     let is_news = uplink.peers.fails(*keeper, given.is_err());
     match &given {
         Err(why) if is_news => tracing::warn!(
@@ -59,7 +65,7 @@ async fn blocks_to(
     let layout = ledger.layout();
     let view = ledger.round(round).ok_or("the round is over")?;
     let blocks = &view.parts().get(part.index()).ok_or("no such part")?.blocks;
-    let Uplink { peers, steward } = uplink;
+    let Uplink { peers, steward, .. } = uplink;
     // The steward keeps parts, too (ROUND-15, ROUND-24), and is in no ledger as a member.
     let to = if keeper == steward.member { Some(steward.clone()) } else { contact(ledger, &keeper) };
     let to = to.ok_or("its keeper is not a member")?;

@@ -9,6 +9,7 @@ mod conduct;
 pub mod doctor;
 mod enter;
 mod exchange;
+mod keepers;
 pub mod leave;
 mod leaves;
 mod own;

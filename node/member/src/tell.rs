@@ -5,6 +5,8 @@ use std::time::Duration;
 use muster_core::messages::wire::{Request, Response};
 use muster_replica::{Contact, PeerError, Peers};
 
+use super::keepers::Keepers;
+
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Tries before it is given up: with the pauses about five minutes, as long as following goes on.
@@ -16,6 +18,8 @@ pub(super) struct Uplink {
     pub(super) peers: Peers,
     /// The steward among them.
     pub(super) steward: Contact,
+    /// How those took what was brought to them that keep parts.
+    pub(super) keepers: Keepers,
 }
 
 /// Sends the steward a request until it answers, so that a steward that was restarted misses nothing. `None` if it

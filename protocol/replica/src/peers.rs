@@ -30,11 +30,12 @@ const SOON: Duration = Duration::from_millis(limits::SOON);
 const SLOWEST: u64 = limits::SLOWEST;
 /// How many times as long it has until it is given up.
 const AT_LAST: u32 = 10;
-/// How long whoever has refused is left alone while another one is late.
+/// How long whoever has failed is left alone while another one is late; whoever takes longer to fail is late itself.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long whoever took longer is asked after the others. A good answer meanwhile ends it no sooner: who stalls may choose
-/// what it stalls over.
+/// How long whoever took longer is asked after the others, the first time and at most: each further time twice as long. A good
+/// answer meanwhile ends it no sooner: who stalls may choose what it stalls over.
 const LAST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(3600);
 /// Connections kept open at most.
 const CONNECTIONS: usize = 512;
 
@@ -97,6 +98,32 @@ pub enum PeerError {
     Unreachable,
 }
 
+impl PeerError {
+    /// Whether the peer sent something that is not true, or not what was asked for.
+    fn is_untrue(&self) -> bool {
+        matches!(self, Self::Reject(_) | Self::Unexpected)
+    }
+}
+
+/// How long somebody counts as late.
+struct Lateness {
+    until: Instant,
+    span: Duration,
+}
+
+impl Lateness {
+    /// A member is late once more: for twice as long, if that is so soon after the time before as that lasted.
+    fn note(all: &mut BTreeMap<MemberId, Self>, member: MemberId, now: Instant) {
+        let span = match all.get(&member) {
+            // What it was asked for meanwhile is the same lateness.
+            Some(late) if now < late.until => late.span,
+            Some(late) if now < late.until + late.span => (2 * late.span).min(LONGEST),
+            _ => LAST,
+        };
+        all.insert(member, Self { until: now + span, span });
+    }
+}
+
 /// Channels to other members, dialled when needed.
 #[derive(Clone)]
 pub struct Peers {
@@ -107,8 +134,8 @@ pub struct Peers {
     contributions: Arc<Pool>,
     /// A steward that moved is where it says, whichever contact of it a task still has.
     moved: Arc<Mutex<Option<Contact>>>,
-    /// Who has not answered in time, and when: others are asked before it for a while.
-    late: Arc<Mutex<BTreeMap<MemberId, Instant>>>,
+    /// Who has not answered in time: others are asked before it for a while.
+    late: Arc<Mutex<BTreeMap<MemberId, Lateness>>>,
     /// Who did not take what was brought last.
     failing: Arc<Mutex<BTreeSet<MemberId>>>,
     /// Where nobody answered lately.
@@ -309,13 +336,13 @@ impl Peers {
         T: Send,
         F: Future<Output = Result<T, PeerError>> + Send,
     {
-        let is_late = |contact: &&Contact| {
-            lock(&self.late).get(&contact.member).is_some_and(|since| since.elapsed() < LAST)
-        };
+        let now = Instant::now();
+        let is_late =
+            |contact: &&Contact| lock(&self.late).get(&contact.member).is_some_and(|late| now < late.until);
         // Late ones last, and still asked: they may be the only ones that have it.
         let (late, prompt): (Vec<&Contact>, Vec<&Contact>) = contacts.iter().partition(is_late);
-        let told = |contact: &Contact| _ = lock(&self.late).insert(contact.member, Instant::now());
-        // Who fails in another way than by a refusal is not asked again: what is sent in vain would be sent again and again.
+        let told = |contact: &Contact| Lateness::note(&mut lock(&self.late), contact.member, Instant::now());
+        // Whoever sends something untrue is not asked again: it would send that again and again.
         let failed = Mutex::new(BTreeSet::new());
         let once = |contact: &Contact| {
             let (member, asked, failed) = (contact.member, ask(contact), &failed);
@@ -324,7 +351,7 @@ impl Peers {
                     return Err(PeerError::Unreachable);
                 }
                 let answer = asked.await;
-                if answer.as_ref().is_err_and(|error| !matches!(error, PeerError::Refused(_))) {
+                if answer.as_ref().is_err_and(PeerError::is_untrue) {
                     lock(failed).insert(member);
                 }
                 answer
@@ -333,8 +360,10 @@ impl Peers {
         // Whoever was late before makes nobody wait as long for it again.
         let turn = |soon: Duration| move |contact| Turn { contact, soon };
         let late = late.into_iter().map(turn(patience.min(AGAIN)));
-        let turns = prompt.into_iter().map(turn(patience)).chain(late);
-        in_turn(turns.collect(), patience, &once, &told).await
+        let turns: Vec<Turn<'_>> = prompt.into_iter().map(turn(patience)).chain(late).collect();
+        // Those that are late one after the other do not make it longer.
+        let most = (AT_LAST + turns.len() as u32) * patience;
+        timeout(most, in_turn(turns, patience, &once, &told)).await.unwrap_or(Err(PeerError::Late))
     }
 
     async fn contribution_from(
@@ -393,8 +422,8 @@ struct Turn<'a> {
 }
 
 /// The first good answer. Each contact is asked as soon as the one before has failed, or has not answered soon; it is given up
-/// after [`AT_LAST`] times `patience`. While one is late, those that have refused are asked again every [`AGAIN`]: they may
-/// only now have what it keeps back. `told` hears who is late.
+/// after [`AT_LAST`] times `patience`. While one is late, those that have failed are asked again every [`AGAIN`]: they may
+/// only now have what it keeps back. `told` hears who is late, or takes long to fail, or sends something untrue.
 fn in_turn<'a, T, F>(
     turns: Vec<Turn<'a>>,
     patience: Duration,
@@ -408,11 +437,18 @@ where
     Box::pin(async move {
         let mut failure = PeerError::Unreachable;
         for (place, Turn { contact, soon }) in turns.iter().enumerate() {
+            let begun = tokio::time::Instant::now();
             let asked = timeout(AT_LAST * patience, ask(contact));
             let mut asked = pin!(async { asked.await.unwrap_or(Err(PeerError::Late)) });
             match timeout(*soon, &mut asked).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => failure = error,
+                Ok(Err(error)) => {
+                    // Otherwise it would refuse just before it is late, each time.
+                    if error.is_untrue() || begun.elapsed() > AGAIN {
+                        told(contact);
+                    }
+                    failure = error;
+                }
                 Err(_) => {
                     told(contact);
                     let (failed, others) = (&turns[..place], &turns[place + 1..]);
@@ -423,7 +459,7 @@ where
                     let waits = AtomicBool::new(true);
                     let mut rest = pin!(async {
                         loop {
-                            let asked = in_turn([others, failed].concat(), patience, ask, told).await;
+                            let asked = in_turn([failed, others].concat(), patience, ask, told).await;
                             if asked.is_ok() || !waits.load(Ordering::Relaxed) {
                                 return asked;
                             }
@@ -634,5 +670,53 @@ mod tests {
         let refused = peers.in_turn(&contacts, SOON, &ask).await.unwrap_err();
         assert!(matches!(refused, PeerError::Refused(_)), "{refused}");
         assert!(begun.elapsed() <= AT_LAST * SOON + 2 * AGAIN, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn who_is_late_again_and_again_is_asked_last_for_longer() {
+        let (mut all, member, begun) = (BTreeMap::new(), MemberId([1; 32]), Instant::now());
+        let mut spans = Vec::new();
+        let mut at = begun;
+        for _ in 0..8 {
+            Lateness::note(&mut all, member, at);
+            let late = &all[&member];
+            spans.push(late.span.as_secs());
+            at = late.until + Duration::from_secs(1);
+        }
+        assert_eq!(spans, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
+        // Within it, it goes on; long after it, all is forgotten.
+        Lateness::note(&mut all, member, at - Duration::from_secs(10));
+        assert_eq!(all[&member].span, LONGEST);
+        Lateness::note(&mut all, member, at + 3 * LONGEST);
+        assert_eq!(all[&member].span, LAST);
+    }
+
+    /// Otherwise it would cost everybody nearly the whole patience, in each round.
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_long_to_refuse_or_sends_something_untrue_is_late() {
+        let identity = Arc::new(Identity::from_secret(&[1; 32]));
+        let peers = Peers::new(Endpoint::new(RunId(Digest::default()), identity));
+        let contacts =
+            [1, 2, 3].map(|number| Contact { member: MemberId([number; 32]), addresses: Vec::new() });
+        let [slow, liar, good] = contacts.each_ref().map(|contact| contact.member);
+        let asked = Mutex::new(Vec::new());
+        let ask = |contact: &Contact| {
+            lock(&asked).push(contact.member);
+            let member = contact.member;
+            async move {
+                match member {
+                    _ if member == slow => {
+                        sleep(SOON * 9 / 10).await;
+                        Err(PeerError::Refused("not held here".into()))
+                    }
+                    _ if member == liar => Err(PeerError::Unexpected),
+                    _ => Ok(member),
+                }
+            }
+        };
+        for _ in 0..2 {
+            assert_eq!(peers.in_turn(&contacts, SOON, &ask).await.unwrap(), good);
+        }
+        assert_eq!(*lock(&asked), [slow, liar, good, good]);
     }
 }

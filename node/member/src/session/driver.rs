@@ -37,6 +37,7 @@ use super::row::OwnRow;
 use crate::check::compare_results;
 use crate::conduct::{Delay, NodeConduct, Outside};
 use crate::exchange::{bring, reduce_part};
+use crate::keepers::Keepers;
 use crate::pause::Watch;
 use crate::server::NodeContext;
 use crate::tell::{Uplink, tell};
@@ -97,11 +98,12 @@ pub(super) struct ToldRows {
     swarm: Option<Row>,
 }
 
-/// Parcels under way, and since when there are any.
+/// Parcels under way, since when there are any, and how those before were taken.
 #[derive(Default)]
 pub(super) struct Bringing {
     count: usize,
     since: Option<Instant>,
+    keepers: Keepers,
 }
 
 impl Bringing {
@@ -124,7 +126,9 @@ impl NodeDriver {
 
     /// The way to the steward and the other members, for a task.
     pub(super) fn uplink(&self) -> Uplink {
-        Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
+        let (peers, steward, keepers) =
+            (self.peers.clone(), self.steward.clone(), self.bringing.keepers.clone());
+        Uplink { peers, steward, keepers }
     }
 
     /// What the conduct reaches the steward with.
@@ -425,7 +429,7 @@ impl NodeDriver {
 
     /// Fetches, in a task, the evidence for which this member is banned.
     fn fetch_evidence(&self, ban: Ban) {
-        let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
+        let (Uplink { peers, steward, .. }, told) = (self.uplink(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());
         tokio::spawn(async move {
             let kept = keep_evidence(&peers, &steward, &home, &manifest, &ban).await;

@@ -22,11 +22,9 @@ use crate::peers::PeerError;
 use crate::results::WantedValues;
 use crate::stopwatch::Phase;
 
-/// Tries to fetch a part's values before its round is over, and the pauses between two, each twice as long up to the last:
-/// the steward may have them later, as long as ROUND-7 lets it wait for a slow aggregator.
-const FETCHES: u32 = 16;
+/// The pause between two tries to fetch a part's values before its round is over: the steward may have them later, as long as
+/// ROUND-7 lets it wait for a slow aggregator.
 const AGAIN: Duration = Duration::from_millis(500);
-const AT_LAST: Duration = Duration::from_secs(4);
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -65,23 +63,26 @@ impl Follower {
         }
     }
 
-    /// Fetches values until they are here, with pauses, some times at most.
+    /// Fetches values until they are here, with pauses, for as long as the round may need them: without them this member has no
+    /// word on the part, and keeps the round waiting (ROUND-21).
     fn fetch_ahead(&self, prefetch: Prefetch, wanted: WantedValues) -> impl Future<Output = ()> + use<> {
         let results = self.results.clone();
         let peers = self.peers.clone();
+        let replica = self.replica.clone();
         let stopwatch = lock(&self.replica).stopwatch().clone();
+        // The steward's time for the values, and that of the members for their words.
+        let most = 2 * Duration::from_millis(self.ledger.manifest().timers.result.into());
         async move {
             let _until_it_ends = prefetch;
-            let mut pause = AGAIN;
-            for _ in 0..FETCHES {
+            let first = Instant::now();
+            while first.elapsed() < most && lock(&replica).round() <= wanted.result.round {
                 let begun = Instant::now();
                 match results.fetch(&peers, &wanted).await {
                     Ok(()) => return stopwatch.add(Phase::Exchange, begun.elapsed()),
                     Err(error) => {
                         let PartResult { round, part, .. } = wanted.result;
                         tracing::debug!("part {part} of round {round} could not be fetched yet: {error}");
-                        tokio::time::sleep(pause).await;
-                        pause = (2 * pause).min(AT_LAST);
+                        tokio::time::sleep(AGAIN).await;
                     }
                 }
             }
@@ -243,7 +244,11 @@ impl Follower {
         let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer, hinted };
         let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
             Ok(state) => state,
-            Err(error) => return later(error).map(|()| false),
+            // Whoever may have caused it: a holder could end this process otherwise.
+            Err(error) => {
+                tracing::info!("the state could not be fetched ({error}); trying again");
+                return Ok(false);
+            }
         };
         // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
         if offer.roots.with(&state) != offer.roots {
@@ -295,7 +300,7 @@ fn only_row(shards: &[ShardId]) -> Option<Row> {
 /// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.
 fn later(error: PeerError) -> Result<(), FollowError> {
     match error {
-        PeerError::Net(_) | PeerError::Refused(_) | PeerError::Unreachable => {
+        PeerError::Net(_) | PeerError::Refused(_) | PeerError::Unreachable | PeerError::Late => {
             tracing::info!("the state is unavailable for now ({error}); trying again");
             Ok(())
         }
