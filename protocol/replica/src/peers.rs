@@ -100,7 +100,7 @@ pub enum PeerError {
 
 impl PeerError {
     /// Whether the peer sent something that is not true, or not what was asked for.
-    fn is_untrue(&self) -> bool {
+    pub(crate) fn is_untrue(&self) -> bool {
         matches!(self, Self::Reject(_) | Self::Unexpected)
     }
 }

@@ -244,11 +244,7 @@ impl Follower {
         let fetch = StateFetch { peers: &self.peers, steward: &self.steward, offer: &offer, hinted };
         let state = match fetch.run(&self.ledger, self.owner, &wanted).await {
             Ok(state) => state,
-            // Whoever may have caused it: a holder could end this process otherwise.
-            Err(error) => {
-                tracing::info!("the state could not be fetched ({error}); trying again");
-                return Ok(false);
-            }
+            Err(error) => return later(error).map(|()| false),
         };
         // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
         if offer.roots.with(&state) != offer.roots {

@@ -190,8 +190,12 @@ impl Fetching {
         self.peers.in_turn(&contacts, patience_for(bytes), &ask).await
     }
 
-    /// Asks one contact. Whoever has no good answer is left out of the rest of this fetch, unless it is the steward.
+    /// Asks one contact. Whoever has no good answer is left out of the rest of this fetch, unless it is the steward. Only what the
+    /// steward sends is untrue for whoever fetches: a holder must not end its process.
     async fn ask(&self, contact: &Contact, wanted: &Wanted) -> Result<StatePiece, PeerError> {
+        if lock(&self.tally).out.contains_key(&contact.member) {
+            return Err(PeerError::Unreachable);
+        }
         let answer = match self.peers.ask(contact, &Request::State(wanted.query.clone())).await {
             // STATE-11: nothing unproved is used, whoever sends it.
             Ok(Response::Piece(piece)) => {
@@ -202,19 +206,20 @@ impl Fetching {
             Err(error) => Err(error),
         };
         let mut tally = lock(&self.tally);
-        match &answer {
+        match answer {
             Ok(piece) => {
                 *tally.bytes.entry(contact.member).or_default() += piece.bytes.len() as u64;
+                Ok(piece)
             }
-            Err(_) if contact.member == self.steward.member => {}
+            Err(error) if contact.member == self.steward.member => Err(error),
             Err(error) => {
-                let lied = matches!(error, PeerError::Reject(_) | PeerError::Unexpected);
+                let (lied, why) = (error.is_untrue(), reason(&error));
                 if tally.out.insert(contact.member, lied).is_none() {
-                    tracing::info!("{} is left out of this fetch: it {}", contact.member, reason(error));
+                    tracing::info!("{} is left out of this fetch: it {why}", contact.member);
                 }
+                Err(PeerError::Refused(why))
             }
         }
-        answer
     }
 }
 
