@@ -72,7 +72,14 @@ impl Company {
         let folder = fs::canonicalize(folder).map_err(|error| {
             Failure::environment(format!("{}: cannot be opened ({error})", folder.display()))
         })?;
-        read_manifest(&folder)?;
+        let begins_with = read_manifest(&folder)?.admission.start_nodes;
+        if (1..begins_with).contains(&nodes) {
+            tracing::warn!(
+                "the run begins with {begins_with} nodes, and here {} on this machine: invite others, or start as many here \
+                 (--with-node={begins_with})",
+                if nodes == 1 { "is one".to_owned() } else { format!("are {nodes}") }
+            );
+        }
         if !organiser_key(&folder, None).exists() {
             return Err(Failure::usage(format!(
                 "{}: the organiser's key is elsewhere, and members beside the steward need an invitation: leave --with-node and \
