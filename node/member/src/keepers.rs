@@ -39,11 +39,12 @@ impl Keepers {
             return;
         };
         brought.lapsed.remove(&keeper);
-        let longest = match brought.slowest {
-            Some((before, longest)) if before == round => longest.max(took),
-            _ => took,
-        };
-        brought.slowest = Some((round, longest));
+        match &mut brought.slowest {
+            // What was still under way from a round before.
+            Some((newest, _)) if *newest > round => {}
+            Some((newest, longest)) if *newest == round => *longest = took.max(*longest),
+            slowest => *slowest = Some((round, took)),
+        }
     }
 }
 
@@ -65,6 +66,8 @@ mod tests {
         assert_eq!(keepers.within(mute, seconds(5)), seconds(5));
         keepers.brought(Round(2), good, Some(seconds(1)));
         assert_eq!(keepers.within(mute, seconds(100)), seconds(5), "of the newest round");
+        keepers.brought(Round(1), good, Some(seconds(50)));
+        assert_eq!(keepers.within(mute, seconds(100)), seconds(5), "that was under way from before");
         keepers.brought(Round(2), mute, Some(seconds(30)));
         assert_eq!(keepers.within(mute, seconds(100)), seconds(100), "it takes parts again");
     }

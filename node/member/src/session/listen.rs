@@ -32,8 +32,8 @@ pub(super) struct Served {
     _stop: Option<oneshot::Sender<()>>,
 }
 
-/// Listens if asked to, once the steward was reached; the addresses that others dial, if they can. After a restart it takes the same port as before, so that others
-/// still find it. A member that others could not dial does not listen, and a warning says so.
+/// Listens if asked to, once the steward was reached, and gives the addresses that others dial, if they can. After a restart it
+/// takes the same port as before, so that others still find it. A member that others could not dial does not listen, and a warning says so.
 pub(super) async fn listen(
     options: &JoinOptions,
     journal: &Journal,

@@ -23,8 +23,10 @@ use crate::results::WantedValues;
 use crate::stopwatch::Phase;
 
 /// The pause between two tries to fetch a part's values before its round is over: the steward may have them later, as long as
-/// ROUND-7 lets it wait for a slow aggregator.
+/// ROUND-7 lets it wait for a slow aggregator. After wrong values it is twice as long each time, up to the last: they would be
+/// fetched again and again.
 const AGAIN: Duration = Duration::from_millis(500);
+const AT_LAST: Duration = Duration::from_secs(32);
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -74,7 +76,7 @@ impl Follower {
         let most = 2 * Duration::from_millis(self.ledger.manifest().timers.result.into());
         async move {
             let _until_it_ends = prefetch;
-            let first = Instant::now();
+            let (first, mut pause) = (Instant::now(), AGAIN);
             while first.elapsed() < most && lock(&replica).round() <= wanted.result.round {
                 let begun = Instant::now();
                 match results.fetch(&peers, &wanted).await {
@@ -82,7 +84,8 @@ impl Follower {
                     Err(error) => {
                         let PartResult { round, part, .. } = wanted.result;
                         tracing::debug!("part {part} of round {round} could not be fetched yet: {error}");
-                        tokio::time::sleep(AGAIN).await;
+                        pause = if error.is_untrue() { (2 * pause).min(AT_LAST) } else { AGAIN };
+                        tokio::time::sleep(pause).await;
                     }
                 }
             }
