@@ -141,9 +141,8 @@ impl Applying {
     }
 
     fn is_finite(&self, part: &WantedValues, block: Block) -> bool {
-        let values = self.results.block(self.round, block, &part.result.digest);
         // What is not here was reported as missing by `fetch`.
-        values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
+        self.results.are_finite(self.round, block, &part.result.digest).unwrap_or(true)
     }
 }
 

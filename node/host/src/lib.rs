@@ -59,8 +59,8 @@ use muster_replica::exit::{Failure, Outcome};
 use muster_replica::memory::shown;
 use muster_replica::{Allowance, Offers, Peers, Replica, Results, disk};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
-use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_store::rows::RowFiles;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -241,15 +241,15 @@ fn assemble(
     files: RunFiles,
     options: &HostOptions,
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
-    let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
-        recovered;
+    let Recovered { home, row_files, identity, manifest, dataset, journal, ledger, bans, .. } = recovered;
+    let Recovered { replica, arithmetic, second, .. } = recovered;
     let layout = ledger.layout().clone();
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed).lean());
     let presence = Arc::new(Connections::new(&ledger));
     let (stop, stopped) = watch::channel(false);
     let replica = Arc::new(Mutex::new(replica));
-    let offers = offers(&home, &replica, &ledger)?;
+    let offers = offers(row_files, &replica, &ledger)?;
     peers.behind(identity.id());
     let court = Arc::new(Court {
         manifest,
@@ -332,8 +332,8 @@ fn server(driver: &StewardDriver, relay: Arc<Relay>) -> Server {
 
 /// What others may fetch of the state. STATE-10: after a restart its state is among it, since the results that lead there
 /// from an earlier one are gone.
-fn offers(home: &Home, replica: &Arc<Mutex<Replica>>, ledger: &Ledger) -> Outcome<Arc<Offers>> {
-    let offers = Offers::new(home.clone(), replica.clone())?;
+fn offers(files: RowFiles, replica: &Arc<Mutex<Replica>>, ledger: &Ledger) -> Outcome<Arc<Offers>> {
+    let offers = Offers::new(files, replica.clone());
     if ledger.next_round() > Round(0) {
         offers.keep_now()?;
     }

@@ -30,6 +30,7 @@ const BATCH: usize = 256;
 /// A run's folder, held by this process, with everything rebuilt that follows from it.
 pub(super) struct Recovered {
     pub(super) home: Home,
+    pub(super) row_files: RowFiles,
     pub(super) identity: Arc<Identity>,
     pub(super) manifest: Arc<Manifest>,
     pub(super) dataset: Arc<Dataset>,
@@ -76,9 +77,10 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let row_files = (manifest.model.rows() > 1).then(|| files.clone());
     let start =
         Recovery { home: &home, manifest: &manifest, dataset: &dataset, line, machine, files, row_files };
-    let replica = start.replica(&ledger)?;
+    let (row_files, replica) = (start.files.clone(), start.replica(&ledger)?);
     Ok(Recovered {
         home,
+        row_files,
         identity,
         manifest,
         dataset,

@@ -10,7 +10,6 @@ use muster_core::messages::offer::StateQuery;
 use muster_core::messages::wire::Response;
 use muster_net::serve::Unanswered;
 use muster_replica::{Asker, Offers};
-use muster_store::error::StoreError;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -51,8 +50,8 @@ impl Pieces {
     }
 
     /// Drops them all.
-    pub(super) fn clear(&self) -> Result<(), StoreError> {
-        self.offers.clear()
+    pub(super) fn clear(&self) {
+        self.offers.clear();
     }
 
     /// A piece of a state, or why there is none.

@@ -256,7 +256,7 @@ mod tests {
         let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
         let manifest = ledger.manifest().clone();
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
-        let offers = Offers::new(Home::clone(&home), Arc::new(Mutex::new(replica))).unwrap();
+        let offers = Offers::new(home.row_files().unwrap(), Arc::new(Mutex::new(replica)));
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
         let context = NodeContext {
             identity,

@@ -41,6 +41,7 @@ use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use muster_store::rows::RowFiles;
 use muster_view::status::Status;
 use muster_view::status::window::METRICS;
 use muster_view::{Source, View};
@@ -143,8 +144,8 @@ fn holder(
 }
 
 /// The states that this member keeps for others.
-fn pieces(home: &Home, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> Result<Pieces, StoreError> {
-    Ok(Pieces::new(Offers::new(home.clone(), follower.replica().clone())?, conduct.clone()))
+fn pieces(files: RowFiles, conduct: &Arc<dyn NodeConduct>, follower: &Follower) -> Pieces {
+    Pieces::new(Offers::new(files, follower.replica().clone()), conduct.clone())
 }
 
 /// Where the replica counts its time. Apart, so that the replica is not locked until a whole context is made.
@@ -180,9 +181,9 @@ impl Session {
         let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
         let (steward, manifest) = reach(&options, &identity, &peers, &journal).await?;
         keep(&manifest, &home, &options)?;
-        let holders = TextHolders::new(peers.clone(), steward.clone());
+        let (holders, files) = (TextHolders::new(peers.clone(), steward.clone()), home.row_files()?);
         let dataset = fetch_text(&options, &holders, &manifest, &progress).await?;
-        let (arithmetic, replica) = prepare(&options, &manifest, &dataset, home.row_files()?).await?;
+        let (arithmetic, replica) = prepare(&options, &manifest, &dataset, files.clone()).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         instruct(&mut follower, &options, &home, holders, identity.id())?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
@@ -197,7 +198,7 @@ impl Session {
             results: follower.results().clone(),
             stopwatch: stopwatch(&follower),
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
-            pieces: pieces(&home, &conduct, &follower)?,
+            pieces: pieces(files, &conduct, &follower),
             turns: Turns::new(READERS),
             text: dataset.clone(),
         });
@@ -300,10 +301,10 @@ impl Session {
         let kept = [
             home.write_file("result.json", report.json().as_bytes()),
             home.save_state_and_rows(replica.round(), state, rows, roots),
-            shared.pieces.clear(),
             // The one before may be what shows a wrong root (AUDIT-13).
             home.prune_states(&|round| round == replica.round() || round.next() == replica.round()),
         ];
+        shared.pieces.clear();
         for error in kept.into_iter().filter_map(Result::err) {
             tracing::warn!("{error}");
         }

@@ -74,8 +74,9 @@ impl ResultGrid {
         Ok((multiples.into_iter().map(|q| self.value(q)).collect(), rest))
     }
 
+    /// Exact, or infinite: 23 bits times a power of two.
     fn value(self, q: i32) -> f32 {
-        (f64::from(q) * self.step()) as f32
+        q as f32 * self.step() as f32
     }
 }
 

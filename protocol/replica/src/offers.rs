@@ -1,11 +1,10 @@
-//! States on disk that others may fetch: written beside the work, served with a proof for each run.
+//! States on disk that others may fetch: copied beside the work, or already there; served with a proof for each run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use muster_core::bug::OrBug;
 use muster_core::codec::{Bytes, List};
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId, Round, ShardId};
@@ -14,11 +13,11 @@ use muster_core::limits::{CHUNK_COEFFICIENTS, OFFER_RUNS, OFFER_STRANGERS, OFFER
 use muster_core::lock::lock;
 use muster_core::merkle::{self, Tree};
 use muster_core::messages::offer::{StateOffer, StatePiece, StateQuery, StateVector, is_offered};
-use muster_core::state::{State, real_bytes};
+use muster_core::state::State;
 use muster_net::serve::Unanswered;
 use muster_store::error::StoreError;
-use muster_store::home::Home;
 use muster_store::offers::{OfferFile, OfferHead};
+use muster_store::rows::RowFiles;
 
 use crate::replica::Replica;
 
@@ -35,7 +34,7 @@ pub enum Asker {
 
 /// The states that a member keeps for others (STATE-10).
 pub struct Offers {
-    home: Home,
+    files: RowFiles,
     replica: Arc<Mutex<Replica>>,
     held: Mutex<VecDeque<Arc<Kept>>>,
     /// One state is written at a time.
@@ -56,14 +55,10 @@ struct Kept {
 }
 
 impl Offers {
-    /// None yet: what another process left in this home is dropped.
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub fn new(home: Home, replica: Arc<Mutex<Replica>>) -> Result<Self, StoreError> {
-        home.prune_offers(&|_| false)?;
+    /// None yet. What the state has in memory is copied to these files.
+    pub fn new(files: RowFiles, replica: Arc<Mutex<Replica>>) -> Self {
         let (held, writing, missed) = Default::default();
-        Ok(Self { home, replica, held, writing, missed })
+        Self { files, replica, held, writing, missed }
     }
 
     /// Whether the replica's state is one that others may fetch, and is neither kept yet nor being written.
@@ -91,7 +86,7 @@ impl Offers {
     /// As [`Self::keep`].
     pub fn keep_now(&self) -> Result<(), StoreError> {
         let _one = lock(&self.writing);
-        let (head, offer, copy, away) = {
+        let (head, offer, copy) = {
             let replica = lock(&self.replica);
             let (round, roots) = (replica.round(), replica.roots());
             if replica.is_torn() || self.has(round) {
@@ -102,33 +97,27 @@ impl Offers {
                 StateOffer { round, roots: roots.clone() },
                 // Where rows are on the disk, what is in memory is small beside them, and they take long to copy.
                 (!replica.held_state().rows.is_empty()).then(|| replica.state().clone()),
-                replica.state().shards.is_empty(),
             )
         };
-        if away {
-            // Once it is taken in, its files stay: the state goes on in others.
-            let file = OfferFile::of_rows(head).or_bug("a state of which all is on the disk");
-            return file.map_or(Ok(()), |file| self.take(offer, file));
-        }
         let lacks_copy = copy.is_none() && self.missed.load(Ordering::Relaxed);
         let whole = lacks_copy.then(|| lock(&self.replica));
-        let written = self.home.save_offer(&head, &mut |vector, values| match (&copy, &whole) {
-            (Some(state), _) => bytes(state, vector, values),
+        // What is on the disk already stays there for as long as it is kept: the state goes on in other files.
+        let written = self.files.keep(head, &mut |vector, values| match (&copy, &whole) {
+            (Some(state), _) => some(state, vector, values),
             (None, Some(replica)) => read(replica, offer.round, vector, values),
             // Locked for a piece at a time: whoever computes need not wait for the disk.
             (None, None) => read(&lock(&self.replica), offer.round, vector, values),
         })?;
         drop(whole);
-        self.missed.store(!written, Ordering::Relaxed);
-        if !written {
-            return Ok(());
+        self.missed.store(written.is_none(), Ordering::Relaxed);
+        if let Some(file) = written {
+            self.take(offer, file);
         }
-        let file = self.home.open_offer(offer.round)?;
-        self.take(offer, file)
+        Ok(())
     }
 
     /// Takes in what is kept from now on, and drops what is too old.
-    fn take(&self, offer: StateOffer, file: OfferFile) -> Result<(), StoreError> {
+    fn take(&self, offer: StateOffer, file: OfferFile) {
         let (root, (trees, sent)) = (offer.roots.root(), Default::default());
         let mut held = lock(&self.held);
         held.push_back(Arc::new(Kept { offer, root, file, trees, sent }));
@@ -136,17 +125,11 @@ impl Offers {
         while held.len() > OFFERS {
             held.pop_front();
         }
-        let oldest = held.front().map(|kept| kept.offer.round);
-        self.home.prune_offers(&|round| Some(round) >= oldest)
     }
 
     /// Drops all of them, for a membership that is over.
-    ///
-    /// # Errors
-    /// What the system reports.
-    pub fn clear(&self) -> Result<(), StoreError> {
+    pub fn clear(&self) {
         lock(&self.held).clear();
-        self.home.prune_offers(&|_| false)
     }
 
     /// The newest one. Waits for the replica.
@@ -178,13 +161,13 @@ impl Offers {
     }
 }
 
-/// Bytes of some values of what the replica has in memory of its state; none once it is before another round.
-fn read(replica: &Replica, round: Round, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
+/// Some values of what the replica has in memory of its state; none once it is before another round.
+fn read(replica: &Replica, round: Round, vector: StateVector, values: Range<usize>) -> Option<Vec<f32>> {
     let is_same = replica.round() == round && !replica.is_torn();
-    if is_same { bytes(replica.state(), vector, values) } else { None }
+    if is_same { some(replica.state(), vector, values) } else { None }
 }
 
-fn bytes(state: &State, vector: StateVector, values: Range<usize>) -> Option<Vec<u8>> {
+fn some(state: &State, vector: StateVector, values: Range<usize>) -> Option<Vec<f32>> {
     let State { parameters, first, second, .. } = state;
     let of = match vector {
         StateVector::Parameters => parameters,
@@ -192,7 +175,7 @@ fn bytes(state: &State, vector: StateVector, values: Range<usize>) -> Option<Vec
         StateVector::Second => second,
         StateVector::Exponents => return None,
     };
-    of.get(values).map(|values| real_bytes(values).into_owned())
+    of.get(values).map(<[f32]>::to_vec)
 }
 
 impl Kept {

@@ -186,6 +186,11 @@ impl Results {
         held.map(|values| values.reals().into_owned())
     }
 
+    /// Whether the values of one block of the part with this digest are all finite numbers; none where they are not here.
+    pub fn are_finite(&self, round: Round, block: Block, digest: &Digest) -> Option<bool> {
+        self.held(round, block, digest).map(|values| values.are_finite())
+    }
+
     fn held(&self, round: Round, block: Block, digest: &Digest) -> Option<Arc<BlockValues>> {
         let rounds = self.lock();
         let mut versions = rounds.get(&round)?.get(&block)?.iter();

@@ -10,10 +10,10 @@
 //! | `format`, `lock` | marks the directory; keeps a second process out | there |
 //! | `*.key`, `ticket` | secrets, for the owner only | there |
 //! | `journal.redb` | ledger, votes, notes | there |
-//! | `states/`, `updates/` | states and aggregates by round; states for others to fetch (`.offer`) may be lost | there |
+//! | `states/`, `updates/` | states and aggregates by round | there |
 //! | `exhibits/`, `evidence/` | what convicted members left | there |
 //! | `contributions/` | blocks of recent rounds | may be lost, never wrong |
-//! | `rows/` | rows of experts that are not kept in memory | dropped at the next start |
+//! | `rows/` | states that are not kept in memory, and those for others to fetch | dropped at the next start |
 
 pub mod archive;
 pub mod bundles;
@@ -29,6 +29,7 @@ pub mod reading;
 pub mod regular;
 pub mod room;
 pub mod rows;
+mod scratch;
 pub mod secrets;
 pub mod states;
 pub mod updates;

@@ -1,144 +1,103 @@
-//! States that are kept for others to fetch, with their moments: `states/<round>.offer`, made as `<round>.state` is; or the files that
-//! the state has on the disk already.
+//! States that are kept for others to fetch, with their moments, as rows on the disk: those that the state has there already, and
+//! copies of what it has in memory.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use muster_core::ids::{Round, ShardId};
 use muster_core::layout::ShardSize;
-use muster_core::lock::lock;
 use muster_core::messages::offer::StateVector;
-use muster_core::state::{State, StateRoots};
+use muster_core::state::{Shard, State, StateRoots};
 
 use crate::error::{Result, StoreError};
-use crate::files::{self, Care};
-use crate::home::{Home, ROWS, STATES};
-use crate::patience::patiently;
-use crate::rows::Rows;
-use crate::states::{ADVICE, Header, Vectors, header, read_header, rounds, write_header};
-use crate::vectors::{PIECE, VECTORS, damaged, read_at};
+use crate::home::ROWS;
+use crate::rows::{RowFiles, Rows};
+use crate::vectors::{PIECE, VECTORS};
 
-const ENDING: &str = ".offer";
-
-/// What a file says of its state before it comes to the vectors, and the rows of it that are on the disk already.
+/// What is known of a state before its values are read.
 pub struct OfferHead {
-    header: Header,
+    round: Round,
+    roots: StateRoots,
+    /// Shards in memory, with their exponents.
+    in_memory: Vec<(Shard, Vec<i16>)>,
     rows: Rows,
-    /// Values of each vector that are in memory.
-    in_memory: usize,
 }
 
 impl OfferHead {
     /// Of the state before a round, which has these roots: of shards in memory and rows behind them.
     pub fn of(round: Round, state: &State, rows: &Rows, roots: &StateRoots) -> Self {
-        let (header, in_memory) = (header(round, state, rows, roots), state.parameters.len());
-        Self { header, rows: rows.clone(), in_memory }
-    }
-}
-
-/// Little-endian bytes of some values of a vector, counted over all shards in memory; none once the state has moved on.
-pub type Values<'a> = &'a mut dyn FnMut(StateVector, Range<usize>) -> Option<Vec<u8>>;
-
-impl Home {
-    /// Keeps a state for others. Its values are asked for piece by piece, so that a state that somebody computes with need
-    /// not be copied; whether all were given. Nothing is synced: what a power failure damages is as good as absent.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn save_offer(&self, head: &OfferHead, values: Values<'_>) -> Result<bool> {
-        let OfferHead { header, rows, in_memory: all } = head;
-        let mut moved = false;
-        let written = files::write(&self.offer_path(header.round), Care::Cheap, |file| {
-            write_header(file, header)?;
-            for vector in VECTORS {
-                for first in (0..*all).step_by(PIECE) {
-                    let Some(piece) = values(vector, first..(first + PIECE).min(*all)) else {
-                        moved = true;
-                        return Err(damaged("the state has moved on"));
-                    };
-                    file.write_all(&piece)?;
-                }
-                rows.values().try_for_each(|row| row.copy(vector, file))?;
-            }
-            Ok(())
-        });
-        if moved { Ok(false) } else { written.map(|()| true) }
-    }
-
-    /// Opens a state that is kept for others.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
-    pub fn open_offer(&self, round: Round) -> Result<OfferFile> {
-        let path = self.offer_path(round);
-        let opened = patiently(|| File::open(&path)).and_then(|mut file| {
-            let bytes = file.metadata()?.len();
-            let (header, before) = read_header(&mut file, bytes, Vectors::All)?;
-            Ok((file, header, before))
-        });
-        let (file, header, before) = opened.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
-        if header.round != round {
-            return Err(StoreError::corrupt(&path, "it holds the state of another round", ADVICE));
+        let mut exponents = state.exponents.iter().copied();
+        let own = |shard: &Shard| (*shard, exponents.by_ref().take(shard.size.exponents).collect());
+        Self {
+            round,
+            roots: roots.clone(),
+            in_memory: state.shards.iter().map(own).collect(),
+            rows: rows.clone(),
         }
-        Ok(OfferFile { header, source: Source::File { path, file: Mutex::new(file), before } })
     }
+}
 
-    /// Drops the states that are not to be kept for others any more. Whoever has one open can still read it.
+/// Some values of a vector, counted over all shards in memory; none once the state has moved on.
+pub type Values<'a> = &'a mut dyn FnMut(StateVector, Range<usize>) -> Option<Vec<f32>>;
+
+/// A state that is kept for others. Its values are not checked: their proofs are. Its files stay for as long as this does.
+pub struct OfferFile {
+    round: Round,
+    /// Of all shards of the run.
+    roots: StateRoots,
+    rows: Rows,
+}
+
+impl RowFiles {
+    /// Keeps a state for others. The values in memory are asked for piece by piece, so that a state that somebody computes with
+    /// need not be copied; none if not all were given. Nothing is synced: it outlives no process.
     ///
     /// # Errors
-    /// What the system reports.
-    pub fn prune_offers(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
-        let mut dropped = rounds(&self.at(STATES), ENDING)?.into_iter().filter(|round| !keep(*round));
-        dropped.try_for_each(|round| files::remove(&self.offer_path(round)))
+    /// [`crate::error::Kind::Full`]; [`crate::error::Kind::Refused`] if the roots lack one of its shards; what the system reports.
+    pub fn keep(&self, head: OfferHead, values: Values<'_>) -> Result<Option<OfferFile>> {
+        let OfferHead { round, roots, in_memory, mut rows } = head;
+        let mut before = 0;
+        for (shard, exponents) in in_memory {
+            let (id, count) = (shard.id, shard.size.coefficients);
+            let mut new = self.begin_known(shard.size, true)?;
+            for vector in VECTORS {
+                for first in (0..count).step_by(PIECE) {
+                    let piece = before + first..before + (first + PIECE).min(count);
+                    let Some(piece) = values(vector, piece) else { return Ok(None) };
+                    new.write(vector, &piece)?;
+                }
+            }
+            let lacks =
+                || StoreError::refused(&PathBuf::from(ROWS), "a shard has no roots", "nothing is kept");
+            let known = *roots.shard(id).ok_or_else(lacks)?;
+            rows.insert(id, new.finish_as(shard, &exponents, known)?);
+            before += count;
+        }
+        Ok(Some(OfferFile { round, roots, rows }))
     }
-
-    fn offer_path(&self, round: Round) -> PathBuf {
-        self.at(STATES).join(format!("{round}{ENDING}"))
-    }
-}
-
-/// A state that is kept for others. Its values are not checked: their proofs are.
-pub struct OfferFile {
-    header: Header,
-    source: Source,
-}
-
-/// Where its values are.
-enum Source {
-    /// In a file of their own, behind so many bytes.
-    File { path: PathBuf, file: Mutex<File>, before: u64 },
-    /// Where the state has them, all of whose shards are on the disk. They stay there for as long as this does.
-    Rows(Rows),
 }
 
 impl OfferFile {
-    /// A state of which all is on the disk already, as what is kept for others: nothing is copied. None of any other.
-    pub fn of_rows(head: OfferHead) -> Option<Self> {
-        let OfferHead { header, rows, in_memory } = head;
-        (in_memory == 0).then_some(Self { header, source: Source::Rows(rows) })
-    }
-
     /// The round that the state is before.
     pub fn round(&self) -> Round {
-        self.header.round
+        self.round
     }
 
     /// Its roots, of all shards of the run.
     pub fn roots(&self) -> &StateRoots {
-        &self.header.roots
+        &self.roots
     }
 
     /// Bytes of all its values, exponents included.
     pub fn bytes(&self) -> u64 {
-        let exponents = 2 * self.header.exponents.len() as u64;
-        self.header.values.saturating_mul(4 * VECTORS.len() as u64).saturating_add(exponents)
+        let of =
+            |size: ShardSize| 4 * VECTORS.len() as u64 * size.coefficients as u64 + 2 * size.exponents as u64;
+        self.rows.iter().map(|(id, row)| of(row.shard(*id).size)).sum()
     }
 
     /// How large a shard is that it holds.
     pub fn size(&self, shard: ShardId) -> Option<ShardSize> {
-        self.header.shards.iter().find(|(held, _)| *held == shard).map(|(_, size)| *size)
+        self.rows.get(&shard).map(|row| row.shard(shard).size)
     }
 
     /// Little-endian bytes of some values of a shard's vector. Reads the disk, for all but exponents.
@@ -146,46 +105,18 @@ impl OfferFile {
     /// # Errors
     /// [`crate::error::Kind::Refused`] for values that it does not hold; what the system reports.
     pub fn read(&self, shard: ShardId, vector: StateVector, values: Range<usize>) -> Result<Vec<u8>> {
-        let absent = || StoreError::refused(&self.path(), "holds no such values", "ask for others");
-        let mut held = self.header.shards.iter();
-        let mut before = ShardSize { exponents: 0, coefficients: 0 };
-        let size = loop {
-            let (id, size) = held.next().ok_or_else(absent)?;
-            if *id == shard {
-                break size;
-            }
-            before.exponents += size.exponents;
-            before.coefficients += size.coefficients;
-        };
-        if values.start > values.end || values.end > vector.values(*size) {
+        let absent = || StoreError::refused(&PathBuf::from(ROWS), "holds no such values", "ask for others");
+        let row = self.rows.get(&shard).ok_or_else(absent)?;
+        if values.start > values.end || values.end > vector.values(row.shard(shard).size) {
             return Err(absent());
         }
-        let Some(place) = VECTORS.iter().position(|held| *held == vector) else {
-            let exponents =
-                self.header.exponents.get(before.exponents + values.start..before.exponents + values.end);
-            return Ok(exponents.ok_or_else(absent)?.iter().flat_map(|value| value.to_le_bytes()).collect());
-        };
+        if vector == StateVector::Exponents {
+            let exponents = row.exponents().get(values).ok_or_else(absent)?;
+            return Ok(exponents.iter().flat_map(|value| value.to_le_bytes()).collect());
+        }
         let mut bytes = vec![0; 4 * values.len()];
-        match &self.source {
-            Source::Rows(rows) => {
-                let row = rows.get(&shard).ok_or_else(absent)?;
-                row.read_some(vector, values, &mut bytes)?;
-            }
-            Source::File { path, file, before: head } => {
-                let first = place as u64 * self.header.values + (before.coefficients + values.start) as u64;
-                let read = read_at(&mut lock(file), head + 4 * first, &mut bytes);
-                read.map_err(|error| StoreError::io(path, &error))?;
-            }
-        }
+        row.read_some(vector, values, &mut bytes)?;
         Ok(bytes)
-    }
-
-    /// The file to name where something is wrong.
-    fn path(&self) -> PathBuf {
-        match &self.source {
-            Source::File { path, .. } => path.clone(),
-            Source::Rows(_) => PathBuf::from(ROWS),
-        }
     }
 }
 
@@ -195,6 +126,7 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
+    use crate::home::Home;
 
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
@@ -211,24 +143,27 @@ mod tests {
         }
     }
 
-    fn save(home: &Home, round: u32, state: &State, pieces: usize) -> Result<bool> {
+    fn keep(files: &RowFiles, round: u32, state: &State, pieces: usize) -> Option<OfferFile> {
         let roots = std::iter::repeat_n(state.roots().shards[0], 3).collect();
+        let head = OfferHead::of(Round(round), state, &Rows::new(), &roots);
         let mut left = pieces;
-        home.save_offer(&OfferHead::of(Round(round), state, &Rows::new(), &roots), &mut |vector, values| {
+        let kept = files.keep(head, &mut |vector, values| {
             left = left.checked_sub(1)?;
             let [parameters, first, second] = [&state.parameters, &state.first, &state.second];
             let of = [parameters, first, second][VECTORS.iter().position(|own| *own == vector).unwrap()];
-            Some(real_bytes(&of[values]).into_owned())
-        })
+            Some(of[values].to_vec())
+        });
+        kept.unwrap()
     }
 
     #[test]
     fn values_of_each_shard_come_back() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::open(directory.path()).unwrap();
+        let files = home.row_files().unwrap();
         let (kept, third) = (state(PIECE + 30), (PIECE + 30) / 3);
-        assert!(save(&home, 6, &kept, 6).unwrap());
-        let file = home.open_offer(Round(6)).unwrap();
+        let file = keep(&files, 6, &kept, 6).unwrap();
+        assert_eq!((file.round(), file.bytes()), (Round(6), 12 * (PIECE as u64 + 30) + 8));
         let read = |shard, vector, values| file.read(ShardId(shard), vector, values).unwrap();
         assert_eq!(read(0, StateVector::Parameters, 0..third), real_bytes(&kept.parameters[..third])[..]);
         assert_eq!(read(2, StateVector::First, 5..9), real_bytes(&kept.first[third + 5..third + 9])[..]);
@@ -241,19 +176,21 @@ mod tests {
         ] {
             assert_eq!(file.read(ShardId(shard), vector, values).unwrap_err().kind(), Kind::Refused);
         }
-        // Dropped, it is still there for who reads it.
-        home.prune_offers(&|round| round > Round(6)).unwrap();
-        assert_eq!(home.open_offer(Round(6)).err().unwrap().kind(), Kind::Missing);
-        assert_eq!(read(0, StateVector::First, 0..1), real_bytes(&kept.first[..1])[..]);
+        // Another one takes other files for as long as this one is there.
+        let other = State { parameters: vec![0.5; PIECE + 30].into(), ..state(PIECE + 30) };
+        let other = keep(&files, 9, &other, 6).unwrap();
+        let halves = real_bytes(&[0.5; 7]).into_owned();
+        assert_eq!(other.read(ShardId(0), StateVector::Parameters, 0..7).unwrap(), halves);
+        assert_eq!(read(0, StateVector::Parameters, 0..third), real_bytes(&kept.parameters[..third])[..]);
     }
 
     #[test]
     fn of_a_state_that_moves_on_nothing_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::open(directory.path()).unwrap();
-        assert!(!save(&home, 3, &state(PIECE + 30), 5).unwrap());
-        assert_eq!(home.open_offer(Round(3)).err().unwrap().kind(), Kind::Missing);
-        assert!(home.states().unwrap().is_empty());
-        assert_eq!(files::names(&home.at(STATES)).unwrap(), [""; 0]);
+        let files = home.row_files().unwrap();
+        let kept = state(PIECE + 30);
+        assert!(keep(&files, 3, &kept, 2).is_none());
+        assert_eq!(crate::files::names(&home.at(ROWS)).unwrap(), [""; 0]);
     }
 }

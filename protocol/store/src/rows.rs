@@ -1,5 +1,5 @@
 //! Shards on disk instead of in memory, those of large models and rows of experts above all: scratch files in `rows/`, each
-//! removed once neither a state nor what is kept for others has it any more.
+//! spare once neither a state nor what is kept for others has it any more.
 //!
 //! They outlive no process: a restart makes them anew from what is kept of states and aggregates.
 
@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_core::ids::ShardId;
 use muster_core::layout::ShardSize;
@@ -17,9 +16,9 @@ use muster_core::messages::offer::StateVector;
 use muster_core::state::{Shard, ShardRoots, ShardView, State, VectorHasher, real_bytes, reals};
 
 use crate::error::{Result, StoreError};
-use crate::files;
 use crate::home::{Home, ROWS};
 use crate::patience::patiently;
+use crate::scratch::{ScratchFile, ScratchFiles};
 use crate::vectors::{PIECE, VECTORS, damaged, read_at};
 
 const ADVICE: &str = "check the disk and start again: what lies there is computed anew";
@@ -29,15 +28,7 @@ pub type Rows = BTreeMap<ShardId, RowFile>;
 
 /// The directory of the shards that a process does not keep in memory.
 #[derive(Clone, Debug)]
-pub struct RowFiles {
-    directory: PathBuf,
-    /// Number of the next file.
-    next: Arc<AtomicU64>,
-}
-
-/// How often a process has begun such a directory. No number of a file comes again: files of a membership that has ended are removed by
-/// their names once nobody has them, which may be after the next one began.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
+pub struct RowFiles(ScratchFiles);
 
 /// A row of a state. Copies of it share its files, which go with the last of them.
 #[derive(Clone, Debug)]
@@ -53,21 +44,13 @@ pub struct RowFile {
     sums: Arc<[Vec<u32>; 3]>,
 }
 
-/// A file that is removed when this is dropped.
-#[derive(Debug)]
-struct ScratchFile(PathBuf);
-
 impl Home {
     /// Where rows lie that are not kept in memory. What another process left there is dropped.
     ///
     /// # Errors
     /// What the system reports.
     pub fn row_files(&self) -> Result<RowFiles> {
-        let directory = self.at(ROWS);
-        files::remove_directory(&directory)?;
-        files::make_directory(&directory)?;
-        let next = BEGUN.fetch_add(1, Ordering::Relaxed) << 32;
-        Ok(RowFiles { directory, next: Arc::new(AtomicU64::new(next)) })
+        ScratchFiles::open(self.at(ROWS)).map(RowFiles)
     }
 }
 
@@ -79,12 +62,18 @@ impl RowFiles {
     pub fn put(&self, row: ShardView<'_>, roots: ShardRoots) -> Result<RowFile> {
         let [parameters, moments @ ..] = row.vectors;
         let has_moments = moments.iter().all(|moments| moments.len() == parameters.len());
-        let mut new = self.begin(row.shard.size, has_moments)?;
-        new.writers.iter_mut().flatten().for_each(|writer| writer.hasher = None);
+        let mut new = self.begin_known(row.shard.size, has_moments)?;
         for (vector, values) in VECTORS.into_iter().zip(row.vectors).take(if has_moments { 3 } else { 1 }) {
             new.write(vector, values)?;
         }
-        Ok(RowFile { roots, ..new.finish(row.shard, row.exponents)? })
+        new.finish_as(row.shard, row.exponents, roots)
+    }
+
+    /// As [`Self::begin`], a row whose roots are known.
+    pub(crate) fn begin_known(&self, size: ShardSize, has_moments: bool) -> Result<NewRow> {
+        let mut new = self.begin(size, has_moments)?;
+        new.writers.iter_mut().flatten().for_each(|writer| writer.hasher = None);
+        Ok(new)
     }
 
     /// Begins a row of this size, with moments or without, whose vectors are written next.
@@ -92,8 +81,9 @@ impl RowFiles {
     /// # Errors
     /// As [`Self::put`].
     pub fn begin(&self, size: ShardSize, has_moments: bool) -> Result<NewRow> {
-        let parameters = self.file()?;
-        let moments = has_moments.then(|| self.file()).transpose()?;
+        let bytes = 4 * size.coefficients as u64;
+        let parameters = self.0.file(bytes)?;
+        let moments = has_moments.then(|| self.0.file(2 * bytes)).transpose()?;
         let writer = |vector: StateVector| {
             let (path, before) = match vector {
                 StateVector::Parameters | StateVector::Exponents => (Some(&parameters), 0),
@@ -104,13 +94,6 @@ impl RowFiles {
         };
         let writers = [writer(VECTORS[0])?, writer(VECTORS[1])?, writer(VECTORS[2])?];
         Ok(NewRow { size, parameters, moments, writers })
-    }
-
-    fn file(&self) -> Result<Arc<ScratchFile>> {
-        let path = self.directory.join(format!("{}.row", self.next.fetch_add(1, Ordering::Relaxed)));
-        let created = patiently(|| File::options().write(true).create_new(true).open(&path));
-        created.map_err(|error| StoreError::io(&path, &error))?;
-        Ok(Arc::new(ScratchFile(path)))
     }
 }
 
@@ -131,7 +114,7 @@ impl NewRow {
     pub fn write(&mut self, vector: StateVector, values: &[f32]) -> Result<()> {
         let mut writers = self.writers.iter_mut().zip(VECTORS);
         let writer = writers.find(|(_, written)| *written == vector).and_then(|(writer, _)| writer.as_mut());
-        let writer = writer.ok_or_else(|| lacks_moments(&self.parameters.0))?;
+        let writer = writer.ok_or_else(|| lacks_moments(self.parameters.path()))?;
         writer.write(values)?;
         // It may be read from here on.
         if writer.written == self.size.coefficients { writer.flush() } else { Ok(()) }
@@ -145,11 +128,16 @@ impl NewRow {
         let written = self.writers.iter().zip(VECTORS).find(|(_, written)| *written == vector);
         match written.and_then(|(writer, _)| writer.as_ref()) {
             Some(writer) if writer.written == self.size.coefficients => {
-                let path = writer.path.clone();
-                VectorReader::open(path, writer.before, self.size.coefficients, writer.sums.clone()).map(Some)
+                let file = writer.of.clone();
+                VectorReader::open(file, writer.before, self.size.coefficients, writer.sums.clone()).map(Some)
             }
             _ => Ok(None),
         }
+    }
+
+    /// As [`Self::finish`], with the roots that the row is known to have.
+    pub(crate) fn finish_as(self, shard: Shard, exponents: &[i16], roots: ShardRoots) -> Result<RowFile> {
+        Ok(RowFile { roots, ..self.finish(shard, exponents)? })
     }
 
     /// The row, once all of its vectors are written.
@@ -158,7 +146,6 @@ impl NewRow {
     /// [`crate::error::Kind::Refused`] where values are missing; what the system reports.
     pub fn finish(self, shard: Shard, exponents: &[i16]) -> Result<RowFile> {
         let Self { size, parameters, moments, writers } = self;
-        let path = parameters.0.clone();
         let mut sums: [Vec<u32>; 3] = Default::default();
         // Moments that it does not have count as absent: no moments have that root.
         let mut roots = [VectorHasher::default().finish(); 3];
@@ -166,7 +153,7 @@ impl NewRow {
             if let Some(writer) = writer {
                 if writer.written != size.coefficients {
                     return Err(StoreError::refused(
-                        &path,
+                        parameters.path(),
                         "is a row without all of its values",
                         "nothing is kept",
                     ));
@@ -187,13 +174,14 @@ impl NewRow {
             second,
         };
         let (exponents, sums) = (exponents.into(), Arc::new(sums));
+        [Some(&parameters), moments.as_ref()].into_iter().flatten().for_each(|file| file.is_whole());
         Ok(RowFile { shard, exponents, roots, parameters, moments, sums })
     }
 }
 
 /// Writes a vector, and computes its root and checksums on the way.
 struct VectorWriter {
-    path: PathBuf,
+    of: Arc<ScratchFile>,
     file: File,
     /// Values that stand before it in the file.
     before: usize,
@@ -206,7 +194,8 @@ struct VectorWriter {
 }
 
 impl VectorWriter {
-    fn open(ScratchFile(path): &ScratchFile, before: usize) -> Result<Self> {
+    fn open(of: &Arc<ScratchFile>, before: usize) -> Result<Self> {
+        let path = of.path();
         let opened = patiently(|| File::options().write(true).open(path)).and_then(|mut file| {
             file.seek(SeekFrom::Start(4 * before as u64))?;
             Ok(file)
@@ -214,7 +203,7 @@ impl VectorWriter {
         let file = opened.map_err(|error| StoreError::io(path, &error))?;
         let (pending, sums) = (Vec::with_capacity(PIECE), Vec::new());
         let hasher = Some(VectorHasher::default());
-        Ok(Self { path: path.clone(), file, before, written: 0, pending, hasher, sums })
+        Ok(Self { of: of.clone(), file, before, written: 0, pending, hasher, sums })
     }
 
     fn write(&mut self, mut values: &[f32]) -> Result<()> {
@@ -239,7 +228,7 @@ impl VectorWriter {
     fn put(&mut self, piece: &[f32]) -> Result<()> {
         let bytes = real_bytes(piece);
         self.sums.push(crc32fast::hash(&bytes));
-        self.file.write_all(&bytes).map_err(|error| StoreError::io(&self.path, &error))
+        self.file.write_all(&bytes).map_err(|error| StoreError::io(self.of.path(), &error))
     }
 
     /// Writes what waits for the rest of a piece.
@@ -256,7 +245,8 @@ impl VectorWriter {
 
 /// Reads a vector from its first value to its last, and compares it with its checksums on the way.
 pub struct VectorReader {
-    path: PathBuf,
+    /// Somebody has it, so that nothing else is written there.
+    of: Arc<ScratchFile>,
     file: File,
     /// Values that were not read from the file yet.
     left: usize,
@@ -267,13 +257,13 @@ pub struct VectorReader {
 }
 
 impl VectorReader {
-    fn open(path: PathBuf, before: usize, count: usize, sums: Vec<u32>) -> Result<Self> {
-        let opened = patiently(|| File::open(&path)).and_then(|mut file| {
+    fn open(of: Arc<ScratchFile>, before: usize, count: usize, sums: Vec<u32>) -> Result<Self> {
+        let opened = patiently(|| File::open(of.path())).and_then(|mut file| {
             file.seek(SeekFrom::Start(4 * before as u64))?;
             Ok(file)
         });
-        let file = opened.map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
-        Ok(Self { path, file, left: count, sums: sums.into_iter(), piece: Vec::new(), given: 0 })
+        let file = opened.map_err(|error| StoreError::io(of.path(), &error).advise(ADVICE))?;
+        Ok(Self { of, file, left: count, sums: sums.into_iter(), piece: Vec::new(), given: 0 })
     }
 
     /// Puts the next `count` values behind those of `into`.
@@ -285,7 +275,7 @@ impl VectorReader {
         while count > 0 {
             if self.given == self.piece.len() {
                 let read = self.next_piece();
-                read.map_err(|error| StoreError::io(&self.path, &error).advise(ADVICE))?;
+                read.map_err(|error| StoreError::io(self.of.path(), &error).advise(ADVICE))?;
             }
             let some = &self.piece[self.given..];
             let some = &some[..count.min(some.len())];
@@ -364,22 +354,21 @@ impl RowFile {
     /// # Errors
     /// As [`Self::load`].
     pub fn reader(&self, vector: StateVector) -> Result<VectorReader> {
-        let (path, before) = self.place(vector)?;
+        let (file, before) = self.place(vector)?;
         let sums = self.sums.iter().zip(VECTORS).find(|(_, of)| *of == vector);
         let sums = sums.map(|(sums, _)| sums.clone()).unwrap_or_default();
-        VectorReader::open(path.to_owned(), before, self.shard.size.coefficients, sums)
+        VectorReader::open(file.clone(), before, self.shard.size.coefficients, sums)
     }
 
     /// The file of a vector, and how many values stand before it there.
-    fn place(&self, vector: StateVector) -> Result<(&Path, usize)> {
-        let moments = self.moments.as_deref();
+    fn place(&self, vector: StateVector) -> Result<(&Arc<ScratchFile>, usize)> {
+        let moments = self.moments.as_ref();
         let (file, before) = match vector {
             StateVector::First => (moments, 0),
             StateVector::Second => (moments, self.shard.size.coefficients),
-            StateVector::Parameters | StateVector::Exponents => (Some(&*self.parameters), 0),
+            StateVector::Parameters | StateVector::Exponents => (Some(&self.parameters), 0),
         };
-        let ScratchFile(path) = file.ok_or_else(|| lacks_moments(&self.parameters.0))?;
-        Ok((path, before))
+        Ok((file.ok_or_else(|| lacks_moments(self.parameters.path()))?, before))
     }
 
     /// Reads the little-endian bytes of some values of one of its vectors, which are not checked.
@@ -389,7 +378,8 @@ impl RowFile {
         values: Range<usize>,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let (path, before) = self.place(vector)?;
+        let (file, before) = self.place(vector)?;
+        let path = file.path();
         let opened = patiently(|| File::open(path));
         let read = opened.and_then(|mut file| read_at(&mut file, 4 * (before + values.start) as u64, bytes));
         read.map_err(|error| StoreError::io(path, &error).advise(ADVICE))
@@ -397,8 +387,8 @@ impl RowFile {
 
     /// Writes the bytes of one of its vectors to `to`; they are not checked.
     pub(crate) fn copy(&self, vector: StateVector, to: &mut dyn Write) -> io::Result<()> {
-        let (path, before) = self.place(vector).map_err(io::Error::other)?;
-        let mut file = patiently(|| File::open(path))?;
+        let (file, before) = self.place(vector).map_err(io::Error::other)?;
+        let mut file = patiently(|| File::open(file.path()))?;
         file.seek(SeekFrom::Start(4 * before as u64))?;
         let bytes = 4 * self.shard.size.coefficients as u64;
         let copied = io::copy(&mut file.take(bytes), to)?;
@@ -408,13 +398,6 @@ impl RowFile {
 
 fn lacks_moments(path: &Path) -> StoreError {
     StoreError::refused(path, "is a row without its moments", "ask for a newer state")
-}
-
-impl Drop for ScratchFile {
-    fn drop(&mut self) {
-        // What stays is dropped with the directory at the next start.
-        let _ = files::remove(&self.0);
-    }
 }
 
 #[cfg(test)]
@@ -456,7 +439,7 @@ mod tests {
         drop(file);
         let count = || fs::read_dir(home.at(ROWS)).unwrap().count();
         assert_eq!(count(), 2);
-        let path = second.parameters.0.clone();
+        let path = second.parameters.path().to_owned();
         let whole = fs::read(&path).unwrap();
         for forged in [&whole[..whole.len() - 1], &[&[whole[0] ^ 1], &whole[1..]].concat()] {
             fs::write(&path, forged).unwrap();
@@ -464,12 +447,16 @@ mod tests {
             assert!(error.kind() != Kind::Missing && error.to_string().contains(".row"), "{error}");
         }
         fs::write(&path, whole).unwrap();
+        // The moments' file waits for the next moments.
         drop(second);
-        assert_eq!(count(), 1);
+        assert_eq!(count(), 2);
         assert_eq!(alone.load_parameters(ShardId(1)).unwrap().parameters, state.parameters);
         assert_eq!(alone.load(ShardId(1)).unwrap_err().kind(), Kind::Refused);
         drop(alone);
-        assert_eq!(count(), 0);
+        assert_eq!(count(), 2);
+        // Another row is written over it, with its own values.
+        let other = State { parameters: vec![0.5; 100_000].into(), ..row(100_000) };
+        assert_eq!((put(&other).unwrap().load(ShardId(1)).unwrap(), count()), (other, 2));
         // What a killed process left is gone with the next one.
         std::mem::forget(put(&state).unwrap());
         assert_eq!(count(), 2);

@@ -61,7 +61,7 @@ pub(crate) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
     let court = Court {
         shelf: Arc::new(Shelf::new(layout.clone(), Arc::new(home.clone()), failed)),
         layout,
-        offers: Arc::new(Offers::new(home.clone(), replica.clone()).unwrap()),
+        offers: Arc::new(Offers::new(home.row_files().unwrap(), replica.clone())),
         origins: Origins::recall(&home, &Ledger::new(manifest.clone()), Shares::new(limit)),
         home,
         journal: Arc::new(Journal::in_memory().unwrap()),

@@ -57,6 +57,14 @@ impl BlockValues {
         }
     }
 
+    /// Whether all are finite numbers, as those that are packed always are.
+    pub fn are_finite(&self) -> bool {
+        match &self.0 {
+            Form::Raw(values) => values.iter().all(|value| value.is_finite()),
+            Form::Packed { .. } => true,
+        }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         match &self.0 {
@@ -106,6 +114,7 @@ mod tests {
         ] {
             let held = BlockValues::of(grid, values.clone());
             assert_eq!((bits(&held.reals()), held.bytes().is_some()), (bits(&values), packed));
+            assert_eq!(held.are_finite(), values.iter().all(|value| value.is_finite()));
             assert_eq!((held.count(), &held), (values.len(), &BlockValues::raw(values.clone())));
             if let Some(bytes) = held.bytes() {
                 let more = [bytes, &[9]].concat();
