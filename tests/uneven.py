@@ -1,10 +1,10 @@
 """Whole runs over uneven links, one program after the other, round by round in seconds: what share classes are worth.
 
-    sh tests/links.sh --rates 1000,4/40,100,100,100 -- python3 tests/uneven.py [--rounds 12] [--size 3m] PROGRAM…
+    sh tests/links.sh --rates 1000,4/40,100,100,100 -- python3 tests/uneven.py [--rounds 12] [--size 3m] [--local 8] PROGRAM…
 
 The steward is on the first host, a node on each of the others. PROGRAM is a built `muster`; several are played one after the
 other over the same links.
-Nothing runs this automatically; `muster plan --link …` says what to expect.
+`muster plan --link …` says what to expect, and `tests/bench/plan.py` compares that with this.
 """
 
 import argparse
@@ -30,14 +30,20 @@ def say(*words):
     return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True).stdout.strip().splitlines()[-1]
 
 
+def settings(size, rounds, nodes, local):
+    """Those of a run whose rounds are mostly bytes: a leaf for each node, or so many local steps."""
+    leaves = f"leaves = {nodes}\n" if local == 1 else ""
+    steps = f"[local]\nsteps = {local}\n" if local > 1 else ""
+    return (f'name = "uneven"\n[model]\n{SIZES[size]}\nsequence = 16\n[training]\nrounds = {rounds}\n{leaves}'
+            f"leaf_windows = 1\n{steps}[audit]\nshare = 0.05\n[admission]\nstart_nodes = {nodes}\nstart_verifiers = 0\n"
+            "[timers]\ncommit = 60.0\npart = 120.0\nresult = 120.0\n")
+
+
 def play(program, hosts, arguments, folder):
     """The log's entries of all rounds of a run, and the bytes that each host's device sent and received."""
     at = lambda name: str(folder / name)
     nodes = len(hosts) - 1
-    (folder / "run.toml").write_text(
-        f'name = "uneven"\n[model]\n{SIZES[arguments.size]}\nsequence = 16\n[training]\nrounds = {arguments.rounds}\nleaves = {nodes}\n'
-        f"leaf_windows = 1\n[audit]\nshare = 0.05\n[admission]\nstart_nodes = {nodes}\nstart_verifiers = 0\n"
-        "[timers]\ncommit = 60.0\npart = 120.0\nresult = 120.0\n")
+    (folder / "run.toml").write_text(settings(arguments.size, arguments.rounds, nodes, arguments.local))
     (folder / "text.txt").write_text(" ".join(str(number * number) for number in range(40_000)))
     say(program, "data", "pack", "--text", at("text.txt"), "--out", at("corpus"))
     say(program, "run", "new", "--config", at("run.toml"), "--data", at("corpus"), "--out", at("run"))
@@ -87,6 +93,7 @@ def main():
     parser.add_argument("programs", nargs="+", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--size", choices=SIZES, default="3m")
+    parser.add_argument("--local", type=int, default=1, help="steps between two exchanges")
     parser.add_argument("--patience", type=int, default=900)
     arguments = parser.parse_args()
     if "LINKS_HOSTS" not in os.environ:
@@ -104,7 +111,7 @@ def main():
         # The last half: classes have found their place by then.
         half = seconds[len(seconds) // 2:]
         medians.append(statistics.median(half) if half else float("nan"))
-        print(f"{program}: median of the last half {medians[-1]:.1f} s; rounds " + " ".join(f"{one:.1f}" for one in seconds), flush=True)
+        print(f"{program}: median of the last half {medians[-1]:.2f} s; rounds " + " ".join(f"{one:.1f}" for one in seconds), flush=True)
         for entry in rounds[-2:]:
             print("  " + ", ".join(f"{name} {value:.1f}" for name, value in entry.get("stages", {}).items()), flush=True)
         sent = ", ".join(f"{tx / 1e6:.0f}/{rx / 1e6:.0f}" for tx, rx in moved)

@@ -74,8 +74,11 @@ def build(binary, *features, kind="bin"):
     """Builds a binary or an example of the workspace, out of what its tests are built of; returns its path."""
     command = ["cargo", "build", "--release", "--locked", "--workspace", f"--{kind}", binary, "--message-format=json"]
     command += [f"--features={name}" for name in features]
-    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    messages = (json.loads(line) for line in output.splitlines())
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        hint = "\nlibtorch is fetched by protocol/compute/libtorch.sh" if "tch" in features and not (ROOT / ".libtorch").exists() else ""
+        sys.exit(f"{' '.join(command)} failed{hint}")
+    messages = (json.loads(line) for line in done.stdout.splitlines())
     built = [message for message in messages if message.get("executable")]
     return next(message["executable"] for message in built if message["target"]["name"] == binary)
 

@@ -14,7 +14,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::lock::lock;
-use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
+use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Notice, Request, Response};
 use muster_core::rounding::{BlockValues, ResultGrid};
 use muster_net::endpoint::{Endpoint, Line};
 use muster_net::error::{Cause, NetError};
@@ -218,7 +218,14 @@ impl Peers {
     /// # Errors
     /// [`PeerError`] of the last address.
     pub async fn ask(&self, contact: &Contact, request: &Request) -> Result<Response, PeerError> {
-        call(&self.pool, &self.dialling, &self.current(contact), request, ANSWER).await
+        let contact = self.current(contact);
+        if matches!(request, Request::Notice(Notice::Return(_))) {
+            // CHAN-24: it is answered once its author was dialled, which may take as long as a phase. A commitment does not wait
+            // behind it.
+            let apart = Pool::new(self.dialling.endpoint().clone(), 1);
+            return call(&apart, &self.dialling, &contact, request, ANSWER).await;
+        }
+        call(&self.pool, &self.dialling, &contact, request, ANSWER).await
     }
 
     /// Asks something that the other side may answer late, on a channel of its own.

@@ -161,7 +161,12 @@ impl Node {
 
     pub(super) fn compared(&mut self, check: &Check, objections: &BTreeMap<Part, Vec<Block>>) {
         for (part, blocks) in objections {
-            tracing::warn!("round {}: {} blocks of part {part} are far off", check.round, blocks.len());
+            tracing::warn!(
+                "round {}: of part {part} this many blocks came out far from this member's own gradient: {}; it asks the steward to \
+                 combine them again",
+                check.round,
+                blocks.len()
+            );
         }
         let word = self.identity.sign(self.ledger.run(), &check.word(objections));
         self.say([Request::Checked(word)]);
