@@ -45,7 +45,9 @@ impl ScratchFiles {
     /// # Errors
     /// What the system reports.
     pub(crate) fn file(&self, bytes: u64) -> Result<Arc<ScratchFile>> {
-        let path = match self.spare.take(bytes) {
+        let spare = self.spare.take(bytes);
+        let is_new = spare.is_none();
+        let path = match spare {
             Some(path) => path,
             None => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +58,7 @@ impl ScratchFiles {
             }
         };
         let (whole, spare) = (AtomicBool::new(false), self.spare.clone());
-        Ok(Arc::new(ScratchFile { path, bytes, whole, spare }))
+        Ok(Arc::new(ScratchFile { path, bytes, is_new, whole, spare }))
     }
 }
 
@@ -65,6 +67,7 @@ impl ScratchFiles {
 pub(crate) struct ScratchFile {
     path: PathBuf,
     bytes: u64,
+    is_new: bool,
     /// Whether all of it was written. What a full disk has cut short is removed.
     whole: AtomicBool,
     spare: Arc<Spare>,
@@ -73,6 +76,11 @@ pub(crate) struct ScratchFile {
 impl ScratchFile {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether what is not written reads as zeros.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// All of it is written.
