@@ -6,9 +6,9 @@ local updates.
     python3 tests/bench/plan.py --cells 2 3         # some of it
 
 Four nodes and a steward on links of their own (`tests/links.sh`), 3.2 million parameters; a round is the median of the last half, since
-share classes take some rounds to find their places. A leaf and an update are measured by `muster bench` beforehand, on one thread. All
-processes share this machine's processors: a leaf takes as many times as long as there are nodes for each of them, and an update as there
-are members.
+share classes take some rounds to find their places. A leaf and the rest of a round are measured by `muster bench` beforehand, on one thread.
+All processes share this machine's processors: a leaf takes as many times as long as there are nodes for each of them, and the rest as
+there are members.
 
 The goal has a line `verdict: …`: within 15 % in nine of twelve cells. Exits with 1 where it is missed, with 3 where the machine allows no
 links.
@@ -49,17 +49,17 @@ def out(*command, within=None):
 
 
 def compute(program, run):
-    """Seconds of a leaf and of an update beside those of the other processes."""
+    """Seconds of a leaf and of the rest of a round, beside those of the other processes."""
     said = out(program, "bench", run)
     cores = os.cpu_count() or 1
     nodes = len(LINES[0][0])
-    leaf, update = number(r"leaf +([\d.]+) s", said), number(r"update +([\d.]+) s", said)
-    return leaf * max(1, nodes / cores), update * max(1, (nodes + 1) / cores)
+    leaf, rest = number(r"leaf +([\d.]+) s", said), number(r"round +([\d.]+) s", said)
+    return leaf * max(1, nodes / cores), rest * max(1, (nodes + 1) / cores)
 
 
-def predicted(program, run, lines, local, leaf, update):
+def predicted(program, run, lines, local, leaf, rest):
     links = [word for line in lines for word in ("--link", line)]
-    said = out(program, "plan", run, "--leaf", leaf, "--update", update, "--latency", DELAY, *links)
+    said = out(program, "plan", run, "--leaf", leaf, "--rest", rest, "--latency", DELAY, *links)
     row = "parts as lines carry" if local == 1 else f"{local} local steps"
     return local * number(rf"{row} +([\d.]+)", said)
 
@@ -87,12 +87,12 @@ def main():
             (folder / f"{local}.toml").write_text(uneven.settings(SIZE, 10, len(LINES[0][0]), local))
             runs[local] = folder / f"run{local}"
             out(program, "run", "new", "--config", folder / f"{local}.toml", "--data", folder / "corpus", "--out", runs[local])
-        leaf, update = compute(program, runs[1])
-        print(f"a leaf takes {leaf:.3f} s and an update {update:.3f} s, with {len(LINES[0][0])} nodes on {os.cpu_count()} processors",
+        leaf, rest = compute(program, runs[1])
+        print(f"a leaf takes {leaf:.3f} s and the rest of a round {rest:.3f} s, with {len(LINES[0][0])} nodes on {os.cpu_count()} processors",
               flush=True)
         for cell in arguments.cells:
             lines, rounds, local = cells[cell]
-            said, seen = predicted(program, runs[local], lines, local, leaf, update), measured(program, lines, rounds, local)
+            said, seen = predicted(program, runs[local], lines, local, leaf, rest), measured(program, lines, rounds, local)
             good += abs(said / seen - 1) <= WITHIN
             print(f"{cell:>3}  {', '.join(lines):<22} {local} steps: planned {said:.2f} s, measured {seen:.2f} s, {said / seen:.2f} of it",
                   flush=True)

@@ -1,5 +1,6 @@
 //! `muster bench`: whether this machine can help, in seconds and without peers.
 
+mod exchange;
 mod stint;
 mod trials;
 
@@ -379,21 +380,21 @@ impl Benchmark {
         &self.manifest
     }
 
-    /// Seconds of a leaf, and of an update; none if there was too little memory to measure.
+    /// Seconds of a leaf, and of the rest of a round; none if there was too little memory to measure.
     pub fn seconds(&self) -> Option<(f64, f64)> {
-        self.timings.map(|timings| (timings.leaf, timings.update.unwrap_or_default()))
+        self.timings.map(|timings| (timings.leaf, timings.round.unwrap_or_default()))
     }
 
     /// What the whole run comes to.
     fn plan(&self) -> Option<String> {
         let timings = self.timings?;
         let estimate = Estimate::of(&self.manifest);
-        let time = estimate.time(timings.leaf, timings.update.unwrap_or_default());
+        let time = estimate.time(timings.leaf, timings.round.unwrap_or_default());
         Some(if self.has_text { format!("{}; {time}", estimate.text()) } else { time })
     }
 
     fn timing_lines(&self, timings: &Timings) -> Vec<(&'static str, String)> {
-        let Timings { leaf, update, .. } = timings;
+        let Timings { leaf, round, .. } = timings;
         let (model, windows) = (&self.manifest.model, f64::from(self.manifest.training.leaf_windows));
         let tokens = windows * f64::from(model.sequence);
         let speed = window_operations(model) * windows / leaf;
@@ -411,7 +412,9 @@ impl Benchmark {
             let (times, estimated) = (own / other, processor.estimated());
             ("device", format!("{own:.0} tokens/s, {times:.2} times the processor's {other:.0}{estimated}"))
         }));
-        lines.extend(update.map(|update| ("update", format!("{update:.3} s a round"))));
+        lines.extend(round.map(|round| {
+            ("round", format!("{round:.3} s beside its leaves: hashes, packing, its part, the update"))
+        }));
         lines
     }
 }
@@ -449,7 +452,7 @@ mod tests {
             "leaf",
             "an hour",
             "tokens",
-            "update",
+            "round",
             "memory",
             "of computing on 4 machines like this one",
             "can help   yes, because 16 of a round's 16 leaves fit into the 21.0 s",

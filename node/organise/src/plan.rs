@@ -35,8 +35,8 @@ pub struct Job {
     /// The part of computing beneath which an exchange hides: 0 in this program, about 2/3 where gradients leave during the
     /// backward pass.
     pub hidden: f64,
-    /// Seconds that follow an exchange: the update of the state.
-    pub update: f64,
+    /// Seconds that members compute beside their steps: hashing, packing, combining, the update of the state.
+    pub rest: f64,
     /// Seconds of the round's records, each of which makes a way to everybody.
     pub records: f64,
     /// The members' exchange.
@@ -112,7 +112,7 @@ pub struct Step {
     pub computing: f64,
     /// Members wait for one that computes for longer.
     pub slowest: f64,
-    /// They wait for bytes, records and the update.
+    /// They wait for bytes, records and the rest.
     pub exchange: f64,
     /// Bytes that a member sends on average.
     pub sent: f64,
@@ -140,7 +140,7 @@ impl Job {
         let mut draws = Draws::new(SEED, self.variation / steps.sqrt());
         let slowest = steps * draws.slowest(&self.computing);
         let least = (1.0 - hidden) * slowest + (hidden * slowest).max(cost.seconds);
-        let seconds = (least + self.update + self.records) / steps;
+        let seconds = (least + self.rest + self.records) / steps;
         let computing = self.mean();
         let slowest = (slowest / steps - computing).max(0.0);
         Step { seconds, computing, slowest, exchange: seconds - computing - slowest, sent: cost.sent / steps }
@@ -157,7 +157,7 @@ impl Job {
             period(&self.computing, topology, &mut Draws::new(SEED, self.variation), edges)
         };
         let (seconds, without) = (run(&edges), run(&|_, _, _| 0.0));
-        let (seconds, computing) = (seconds + self.update, self.mean());
+        let (seconds, computing) = (seconds + self.rest, self.mean());
         let slowest = (without - computing).max(0.0);
         let sent = topology.edges() * self.exchange.contribution;
         Step { seconds, computing, slowest, exchange: seconds - computing - slowest, sent }
@@ -277,8 +277,8 @@ fn packed(grid_bits: u8, result_bits: u8) -> (f64, f64) {
     (0.67 + 0.125 * f64::from(grid_bits), 0.37 + 0.123 * f64::from(result_bits))
 }
 
-/// The job of a run whose members take so many seconds for a leaf and for an update, over these lines.
-pub fn job(manifest: &Manifest, leaf: f64, update: f64, mut exchange: Exchange) -> Job {
+/// The job of a run whose members take so many seconds for a leaf and for the rest of a round, over these lines.
+pub fn job(manifest: &Manifest, leaf: f64, rest: f64, mut exchange: Exchange) -> Job {
     let nodes = exchange.links.len() as u32;
     // A step of local updates is one of a chain; of others it is the whole round.
     let leaves = match manifest.local() {
@@ -293,7 +293,7 @@ pub fn job(manifest: &Manifest, leaf: f64, update: f64, mut exchange: Exchange) 
         computing: vec![leaf * leaves; exchange.links.len()],
         variation: 0.1,
         hidden: 0.0,
-        update,
+        rest,
         // Begin or the Outcome before, Freeze, Inputs and Outcome; each is asked for and told.
         records: 3.0 * 2.0 * exchange.latency,
         tokens: tokens * leaves * f64::from(nodes),

@@ -104,7 +104,7 @@ Never run two copies of one data directory: a key that signs two results of the 
 It measures this machine for ten seconds, as `muster bench` does, unless --leaf says how long a leaf takes.
   muster plan                                        # the default settings, as many members as a run begins with, 100 Mbit/s
   muster plan run.toml --link 8x20/100               # eight members with 20 Mbit/s up and 100 down
-  muster plan myrun/ --link 4x1000 --link 2x4/40 --leaf 0.8 --update 0.1
+  muster plan myrun/ --link 4x1000 --link 2x4/40 --leaf 0.8 --rest 0.1
 `computing` is what an average member computes, `slowest` is the wait for one that computes for longer, `exchange` the wait for bytes
 and records. The last lines say what to choose, and at which rates that changes. Audits, members that come and go, and what a way
 does to the loss are left out: many local steps learn less from each token.")]
@@ -491,9 +491,10 @@ pub(super) struct PlanArguments {
     /// Seconds that a member takes for a leaf [default: measured here].
     #[arg(long, value_name = "SECONDS", value_parser = time)]
     pub(super) leaf: Option<f64>,
-    /// Seconds of an update [default: measured here; 0 with --leaf].
+    /// Seconds that a member computes in a round beside its leaves: hashes, packing, its part, the update [default: measured here;
+    /// 0 with --leaf].
     #[arg(long, value_name = "SECONDS", value_parser = time)]
-    pub(super) update: Option<f64>,
+    pub(super) rest: Option<f64>,
     /// Lines of members in Mbit/s, up and down. May be given several times [default: 100, of as many members as the run begins
     /// with].
     #[arg(long, value_name = "[Nx]UP[/DOWN]", value_parser = lines)]

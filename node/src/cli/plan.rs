@@ -17,10 +17,10 @@ const STEWARD: f64 = 1000.0;
 const LATENCY: f64 = 0.03;
 
 pub(super) fn plan(arguments: PlanArguments) -> Outcome<Exit> {
-    let PlanArguments { run, leaf, update, link, steward, latency, leaves } = arguments;
+    let PlanArguments { run, leaf, rest, link, steward, latency, leaves } = arguments;
     let workload = workload(run)?;
-    let (manifest, leaf, update) = match leaf {
-        Some(leaf) => (workload.manifest()?, leaf, update.unwrap_or_default()),
+    let (manifest, leaf, rest) = match leaf {
+        Some(leaf) => (workload.manifest()?, leaf, rest.unwrap_or_default()),
         None => {
             let options =
                 BenchOptions { workload, machine: leaves.machine(), precision: None, patience: PATIENCE };
@@ -30,7 +30,7 @@ pub(super) fn plan(arguments: PlanArguments) -> Outcome<Exit> {
                     "this machine lacks the memory to measure a leaf: say how long one takes with --leaf",
                 )
             })?;
-            (benchmark.manifest().clone(), measured.0, update.unwrap_or(measured.1))
+            (benchmark.manifest().clone(), measured.0, rest.unwrap_or(measured.1))
         }
     };
     let links: Vec<Link> = link.iter().flat_map(|lines| vec![lines.link; lines.count]).collect();
@@ -44,7 +44,7 @@ pub(super) fn plan(arguments: PlanArguments) -> Outcome<Exit> {
     let server = steward.map_or_else(|| Link::megabits(STEWARD, STEWARD), |lines| lines.link);
     let latency = latency.unwrap_or(LATENCY);
     let exchange = Exchange { links, server, contribution: 0.0, results: 0.0, latency };
-    let job = job(&manifest, leaf, update, exchange);
+    let job = job(&manifest, leaf, rest, exchange);
     let (up, down) = (job.exchange.contribution / 1e6, job.exchange.results / 1e6);
     say(&format!(
         "{} members; a leaf takes {leaf:.3} s, a contribution has {up:.1} MB, the results {down:.1} MB\n",

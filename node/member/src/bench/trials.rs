@@ -1,4 +1,4 @@
-//! Leaves and one update, timed for as long as a person waits.
+//! Leaves and the rest of a round, timed for as long as a person waits.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,10 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Model};
 use muster_core::state::{LeafJob, Update};
 
-/// What drawing a model, its first buffers and one update take for each parameter, about.
-const SECONDS_A_PARAMETER: f64 = 2e-8;
+use super::exchange::exchange;
+
+/// What drawing a model, its first buffers, one update and the rest of a round take for each parameter, about.
+const SECONDS_A_PARAMETER: f64 = 6e-8;
 /// How many times as long as its products, in cache and on idle cores, a window takes at most, about.
 const SLOWER: f64 = 3.0;
 
@@ -18,8 +20,8 @@ const SLOWER: f64 = 3.0;
 pub(super) struct Timings {
     pub leaf: f64,
     pub basis: TimingBasis,
-    /// The update of one round; `None` if it was not measured.
-    pub update: Option<f64>,
+    /// What a node computes in a round beside leaves, the update of the state included; `None` if it was not measured.
+    pub round: Option<f64>,
 }
 
 impl Timings {
@@ -57,13 +59,13 @@ impl Trials<'_> {
         let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
         if trial > patience.as_secs_f64() {
             let leaf = window * f64::from(manifest.training.leaf_windows);
-            return Timings { leaf, basis: TimingBasis::Products, update: None };
+            return Timings { leaf, basis: TimingBasis::Products, round: None };
         }
         try_out(manifest, backend, patience)
     }
 }
 
-/// Computes leaves for as long as a person waits, and applies one update.
+/// Computes leaves for as long as a person waits, and the rest of one round.
 fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -> Timings {
     let mut state = backend.initial(manifest, &[]);
     let windows = windows(manifest);
@@ -94,7 +96,9 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
     let update = Update::whole(&Layout::of_run(manifest), values);
     let begun = Instant::now();
     backend.apply(manifest, &mut state, &update);
-    Timings { leaf: leaf.as_secs_f64(), basis, update: Some(begun.elapsed().as_secs_f64()) }
+    let updated = begun.elapsed();
+    let round = exchange(manifest, &sum, &state).map(|exchanged| (updated + exchanged).as_secs_f64());
+    Timings { leaf: leaf.as_secs_f64(), basis, round }
 }
 
 /// A leaf's windows of tokens that follow no pattern that matters.

@@ -67,10 +67,10 @@ impl Cluster {
         let line = Link { up: rate * all, down: rate * all };
         let (links, latency) = (vec![line; members], 0.0);
         let exchange = Exchange { links, server: line, contribution: BYTES, results: BYTES, latency };
-        let (update, records, tokens) = (0.0, 0.0, 25e3);
+        let (rest, records, tokens) = (0.0, 0.0, 25e3);
         // Gradients leave during the backward pass, which is two thirds of a step.
         let job =
-            Job { computing: means.clone(), variation, hidden: 2.0 / 3.0, update, records, exchange, tokens };
+            Job { computing: means.clone(), variation, hidden: 2.0 / 3.0, rest, records, exchange, tokens };
         let play = |topology, edge: &dyn Fn(usize, usize, usize) -> f64| {
             1e3 * period(&means, topology, &mut Draws::new(SEED, variation), edge)
         };
@@ -112,7 +112,7 @@ fn homes(megabits: f64) -> Job {
         computing: vec![10.0; 8],
         variation: 0.1,
         hidden: 0.0,
-        update: 0.5,
+        rest: 0.5,
         records: 0.2,
         exchange,
         tokens: 1e5,
