@@ -85,7 +85,7 @@ def derive_key(context, data):
 DOMAINS = ("run sign ledger round-seed windows dither aggregators place mask tokeniser router initial state exponents "
            "merkle-leaf merkle-node "
            "merkle-root sketch project coin select select-block inspector-block draw inspector recheck jury table results evidence "
-           "answer part file gossip rounding").split()
+           "answer part file gossip rounding relay").split()
 
 
 def le(number, size):

@@ -110,7 +110,7 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["error"],
     &["codec"],
     &["hash"],
-    &["sign", "merkle", "grid", "router"],
+    &["sign", "merkle", "grid", "router", "relays"],
     &["manifest", "packing"],
     &["regime"],
     &["layout"],

@@ -10,12 +10,17 @@ import sys
 import tempfile
 import time
 
-SCENARIOS = ["public", "mixed", "port", "symmetric", "deep", "home", "firewall", "restart"]
+SCENARIOS = ["public", "mixed", "port", "symmetric", "deep", "home", "firewall", "restart", "relays", "hangs"]
 # Where each router takes what comes to a port that it has sent from, or there is none: the relay is needed to begin with.
 PUNCHED = ["public", "mixed", "port", "deep", "home", "firewall", "restart"]
 LEAST = 0.95
 MOST_RELAYED = 0.1
+# Of what goes through relays, what goes through that of a member that others can dial, while it is there.
+LEAST_PAST_STEWARD = 0.5
 PATIENCE = 240
+# What becomes of a third node, which anybody can dial, after a third of the rounds: it dies, or hangs with all its connections.
+RELAY = 3
+FATE = {"relays": signal.SIGKILL, "hangs": signal.SIGSTOP}
 BLAMED = ["ban", "idle", "barren", "kept others waiting and is away", "did not answer an audit", "did not check the results in time"]
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -120,9 +125,10 @@ class World:
         return process
 
     def wait(self):
+        # The steward measures the state at last, and then says what went through its relay.
         for process in self.running:
             try:
-                process.wait(timeout=30)
+                process.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 pass
 
@@ -136,7 +142,7 @@ class World:
 
 
 def hosts(world, scenario):
-    """The namespaces of two nodes and of the verifier."""
+    """The namespaces of the nodes, and of the verifier."""
     def behind(number, kind="masquerade", inner=None):
         return world.router(f"router{number}", 20 + number, inner or 10 + number, kind)
 
@@ -160,8 +166,9 @@ def hosts(world, scenario):
         return [world.home("host1", router, 5), world.home("host2", router, 6), verifier]
     if scenario == "deep":
         return [world.home("host1", deep(1)), world.home("host2", deep(2)), verifier]
-    kind = "masquerade fully-random" if scenario == "symmetric" else "masquerade"
-    return [world.home("host1", behind(1, kind)), world.home("host2", behind(2, kind)), verifier]
+    kind = "masquerade fully-random" if scenario == "symmetric" or scenario in FATE else "masquerade"
+    homes = [world.home("host1", behind(1, kind)), world.home("host2", behind(2, kind))]
+    return homes + ([public(4)] if scenario in FATE else []) + [verifier]
 
 
 def run(scenario, rounds, programs, folder):
@@ -171,7 +178,7 @@ def run(scenario, rounds, programs, folder):
     settings = (f"name = \"{scenario}\"\n[model]\nwidth = 128\nlayers = 4\nheads = 2\nkey_value_heads = 2\nhidden = 384\n"
                 "sequence = 128\n"
                 f"[training]\nrounds = {rounds}\nleaves = 8\n[audit]\nshare = 0.5\n"
-                "[admission]\nstart_nodes = 2\nstart_verifiers = 1\n[timers]\ncommit = 20.0\npart = 20.0\nresult = 20.0\n")
+                f"[admission]\nstart_nodes = {3 if scenario in FATE else 2}\nstart_verifiers = 1\n[timers]\ncommit = 20.0\npart = 20.0\nresult = 20.0\n")
     at = lambda name: os.path.join(folder, name)
     with open(at("run.toml"), "w") as file:
         file.write(settings)
@@ -188,10 +195,10 @@ def run(scenario, rounds, programs, folder):
         listen = "[2001:db8::a]:7777" if family == 6 else "203.0.113.10:7777"
         host = [muster, "host", at("run"), "--listen", listen, "--exit-when-done"]
         hosting = world.start(steward, at("steward.log"), host)
-        deadline = time.time() + PATIENCE
+        past, gone, relay, deadline = 0.0, "nobody", None, time.time() + PATIENCE
         while not os.path.exists(at("run/address")) and time.time() < deadline:
             time.sleep(0.1)
-        line = say(muster, "invite", at("run"), "--role", "node", "--uses", "2")
+        line = say(muster, "invite", at("run"), "--role", "node", "--uses", "3")
         audit = say(muster, "invite", at("run"), "--role", "verifier")
         enrol = [verifier, "enroll", audit, "--data-dir", at("verifier")]
         enrolled = world.start(watcher, at("verifier.log"), enrol).wait(timeout=PATIENCE)
@@ -209,10 +216,30 @@ def run(scenario, rounds, programs, folder):
                 hosting.kill()
                 hosting.wait()
                 world.start(steward, at("steward.log"), host)
+            if scenario in FATE and len(joined) == len(nodes) and rounds_of(folder) >= rounds // 3:
+                # With it the relay over which the others send what is relayed.
+                past, gone = carried_past_steward(muster, folder, RELAY), member_of(folder, RELAY)
+                relay = joined.pop(RELAY - 1)
+                relay.send_signal(FATE[scenario])
+        if relay:
+            relay.kill()
         world.wait()
-        return judge(folder, rounds, [node.poll() for node in joined])
+        share, median, carried, complaints = judge(folder, rounds, [node.poll() for node in joined], gone)
+        if scenario in FATE and past < LEAST_PAST_STEWARD:
+            complaints.append(f"only {100 * past:.0f} % of what was relayed went past the steward")
+        return share, median, carried, complaints
     finally:
         world.close()
+
+
+def carried_past_steward(muster, folder, node):
+    """What share of the bytes that relays have carried so far a node's relay has carried, and not the steward's."""
+    def carried(home):
+        said = subprocess.run([muster, "status", os.path.join(folder, home), "--json"], capture_output=True, text=True)
+        return json.loads(said.stdout)["traffic"]["relayed"]
+
+    past, straight = carried(f"node{node}"), carried("run")
+    return past / max(past + straight, 1)
 
 
 def rounds_of(folder):
@@ -232,8 +259,14 @@ def relayed(folder):
     return sum(float(number) * UNITS[unit] for number, unit in said) / max(sent, 1)
 
 
-def judge(folder, rounds, codes):
-    """From what the nodes say of each round, and the steward of its members."""
+def member_of(folder, node):
+    """What a node is called in the log of the run."""
+    with open(os.path.join(folder, f"node{node}.log")) as file:
+        return re.search(r"admitted as node ([0-9a-f]+)", file.read()).group(1)
+
+
+def judge(folder, rounds, codes, gone):
+    """From what the nodes say of each round, and the steward of its members: all but the one that is gone, if there is one."""
     complaints, shares = [], []
     for number, code in enumerate(codes, 1):
         with open(os.path.join(folder, f"node{number}.log")) as file:
@@ -246,7 +279,7 @@ def judge(folder, rounds, codes):
         for event in map(json.loads, file):
             if event["event"] == "round":
                 seconds.append(event["seconds"])
-            if event["event"] in BLAMED:
+            if event["event"] in BLAMED and not event.get("member", "").startswith(gone):
                 complaints.append(event["event"])
     median = sorted(seconds)[len(seconds) // 2] if seconds else 0.0
     return min(shares), median, relayed(folder), complaints

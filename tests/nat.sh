@@ -10,10 +10,14 @@
 #   deep        two, each behind two routers, one behind the other
 #   home        two behind the same router
 #   firewall    two with IPv6 addresses, behind firewalls that let nothing in
+#   relays      two, each behind a symmetric router of its own, and one that anybody can dial, at which they meet; it is killed after a
+#               third of the rounds, and the others go on over the steward's relay
+#   hangs       the same, but the one that anybody can dial hangs: its connections stay, and carry nothing any more
 #   restart     as port, and the steward, whose relay they meet at, is killed and started again after a third of the rounds
 #
 # Each has a verifier, behind a router as well. Exits with 1 where somebody counts in fewer than 95 % of the rounds, is called away,
 # where more than a tenth of the bytes goes through the relay though the routers could be punched,
+# where less than half of what is relayed goes past the steward while there is a node that can be dialled (relays, hangs),
 # or where a round takes more than 1.5 times as long as between public hosts and a second more; with 2 on arguments it does not
 # know; with 3 where the machine does not allow it. Namespaces need root, routers need nft. Addresses are those of documentation:
 # nothing leaves the machine.

@@ -160,7 +160,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<H
         shown.open_board("hosting", listening.addresses).map_err(Failure::environment)?;
     }
     let ending = apart::run(driver).await;
-    tell_carried(&relay);
+    tell_carried(relay.carried());
     drop(stop);
     servers.shutdown().await;
     ending
@@ -186,8 +186,7 @@ fn serve_at(
 }
 
 /// Says how much of its line others' bytes took.
-fn tell_carried(relay: &Relay) {
-    let carried = relay.carried();
+fn tell_carried(carried: u64) {
     if carried > 0 {
         tracing::info!(
             "{} went through the relay for members that reach each other by no other way",

@@ -56,7 +56,7 @@ pub(super) fn status(
     });
     pulse.fill(&mut status);
     let (sent, received) = peers.traffic();
-    status.traffic = Traffic { sent, received };
+    status.traffic = Traffic { sent, received, relayed: peers.relayed() };
     status.waits.extend(machine.awaits().map(waits_before_freeze));
     let owed = machine.owed().filter(|(_, members)| !members.is_empty());
     status.waits.extend(owed.map(|(owed, members)| Wait::new(words(owed), members)));

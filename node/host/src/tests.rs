@@ -298,6 +298,7 @@ fn volunteer(directory: &Path, number: u8, ticket: Ticket) -> JoinOptions {
         name: Default::default(),
         listen: Listen::At("127.0.0.1:0".into()),
         advertise: None,
+        relay: true,
         show: ShowOptions::default(),
         gossip: Some(beside()),
         machine: Machine::new(1, None),

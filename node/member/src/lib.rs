@@ -50,6 +50,8 @@ pub struct JoinOptions {
     pub listen: Listen,
     /// What to tell others to dial, instead of the address listened on.
     pub advertise: Option<String>,
+    /// Whether members behind routers may meet here, and have a part of this machine's line carry their bytes.
+    pub relay: bool,
     /// How to show the run.
     pub show: ShowOptions,
     /// Where to gossip; `None` for a membership without gossip.

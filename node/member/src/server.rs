@@ -1,16 +1,17 @@
 //! A member's server: it takes in blocks, and gives out results and contributions.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use muster_core::codec::{Bytes, decode, encode};
 use muster_core::error::Reject;
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{EndpointKey, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
 use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::Identity;
 use muster_keeper::intake::{Intake, gathered};
+use muster_net::relay::member::MemberRelay;
 use muster_net::serve::{Handler, Unanswered};
 use muster_net::shares::{Role, Turns};
 use muster_replica::text::{held, outline};
@@ -48,6 +49,8 @@ pub(super) struct NodeContext {
     pub(super) pieces: Pieces,
     pub(super) turns: Turns,
     pub(super) text: Arc<Dataset>,
+    /// Where others can dial this member, unless its volunteer wants none.
+    pub(super) relay: OnceLock<MemberRelay>,
 }
 
 impl Handler for NodeContext {
@@ -60,7 +63,7 @@ impl Handler for NodeContext {
     async fn ready(&self, request: &[u8]) -> usize {
         // What is longer brings something, and is answered in a few words; but a call may be long, too.
         match (request.len() <= ASKING_BYTES).then(|| decode::<Request>(request)) {
-            Some(Ok(Request::PutBlocks(_))) => SHORT_BYTES,
+            Some(Ok(Request::PutBlocks(_) | Request::Relay(_))) => SHORT_BYTES,
             Some(Err(_)) => SHORT_BYTES,
             None if request.len() > STRANGER_BYTES => SHORT_BYTES,
             _ => MESSAGE_BYTES,
@@ -101,6 +104,8 @@ impl Handler for NodeContext {
                 let ledger = self.ledger.borrow().clone();
                 self.calls.answer(peer, &ledger, &ask).await?
             }
+            // CHAN-29: members alone.
+            Request::Relay(key) => self.place(peer, key)?,
             _ => return Err(Unanswered::Refused("a node does not answer this: ask the steward".into())),
         };
         Ok(encode(&response))
@@ -108,6 +113,16 @@ impl Handler for NodeContext {
 }
 
 impl NodeContext {
+    fn place(&self, peer: MemberId, key: EndpointKey) -> Result<Response, Unanswered> {
+        if self.role(&peer) == Role::Stranger {
+            return Err(Unanswered::Refused("only members have a place at the relay".into()));
+        }
+        let terms = self.relay.get().and_then(|relay| relay.admit(peer, key));
+        terms
+            .map(Response::Relay)
+            .ok_or_else(|| Unanswered::Refused("there is no place at a relay here".into()))
+    }
+
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Unanswered> {
         may_bring(&self.ledger.borrow(), &sender, put.round)?;
         let ledger = self.ledger_at(put.round, put.attempt).await?;
@@ -214,6 +229,10 @@ mod tests {
     use muster_core::messages::record::{Ban, Body};
     use muster_core::messages::wire::DataQuery;
     use muster_core::state::State;
+    use muster_net::endpoint::Endpoint;
+    use muster_net::listener::Listener;
+    use muster_net::seats::ConnectionLimit;
+    use muster_net::shares::Shares;
     use muster_organise::config::{self, Settings};
     use muster_replica::{Offers, Replica};
     use muster_store::dataset::{self, SourceText};
@@ -270,6 +289,7 @@ mod tests {
             stopwatch: Arc::default(),
             turns: Turns::new(1),
             text: dataset,
+            relay: OnceLock::new(),
         };
         (context, [me, steward])
     }
@@ -369,6 +389,29 @@ mod tests {
             let refused = shared.put(sender, put).await;
             assert_eq!(refused, Err(Unanswered::Refused("blocks are brought by members".into())));
         }
+    }
+
+    #[tokio::test]
+    async fn chan_29_only_members_have_a_place_at_a_members_relay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, _) = context(folder.path());
+        let layout = Layout::of(&makers().tiny(4, 2).model);
+        let ledger = exchanging(&vec![7; layout.parameters()]);
+        let (run, member) = (ledger.run(), identity(12).id());
+        let shared = NodeContext { ledger: watch::channel(Arc::new(ledger)).1, ..shared };
+        let ask = |peer, key| shared.handle(peer, encode(&Request::Relay(EndpointKey([key; 32]))));
+        let none = Unanswered::Refused("there is no place at a relay here".into());
+        assert_eq!(ask(member, 1).await, Err(none.clone()), "its volunteer wants none");
+        let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
+        let (own, shares) =
+            (Endpoint::new(run, Arc::new(identity(1))), Shares::new(ConnectionLimit::default()));
+        let relay = MemberRelay::new(&own, listener.local_addr(), shares).unwrap();
+        assert!(shared.relay.set(relay).is_ok());
+        let answer: Response = decode(&ask(member, 1).await.unwrap()).unwrap();
+        assert!(matches!(answer, Response::Relay(terms) if terms.port != 0), "from where it is seen as well");
+        let strange = Unanswered::Refused("only members have a place at the relay".into());
+        assert_eq!(ask(MemberId([3; 32]), 2).await, Err(strange));
+        assert_eq!(ask(makers().steward.id(), 1).await, Err(none), "nobody has another's key");
     }
 
     #[tokio::test]

@@ -188,7 +188,7 @@ impl Session {
         instruct(&mut follower, &options, &home, holders, identity.id())?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
-        let (failed, failures) = mpsc::channel(1);
+        let ((failed, failures), (sender, queue)) = (mpsc::channel(1), mpsc::channel(QUEUE));
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
@@ -201,12 +201,12 @@ impl Session {
             pieces: pieces(files, &conduct, &follower),
             turns: Turns::new(READERS),
             text: dataset.clone(),
+            relay: OnceLock::new(),
         });
         // Before anybody may bring anything.
         shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
         let (addresses, _served) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
-        let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {
             machine: begin(&shared, &home, &journal, addresses.clone(), options.engagement)?,
             options,
@@ -307,6 +307,13 @@ impl Session {
         shared.pieces.clear();
         for error in kept.into_iter().filter_map(Result::err) {
             tracing::warn!("{error}");
+        }
+        let carried = self.endpoint.bytes_relayed();
+        if carried > 0 {
+            let carried = muster_replica::memory::shown(carried);
+            tracing::info!(
+                "{carried} went through this member's relay, for members that reach each other by no other way"
+            );
         }
     }
 

@@ -91,6 +91,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 name: name.unwrap_or_default(),
                 listen: muster_member::Listen::At("127.0.0.1:0".into()),
                 advertise: None,
+                relay: true,
                 show: ShowOptions::default(),
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], ..Settings::default() }),
                 machine: backend.machine(1, None),

@@ -478,6 +478,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         name: arguments.name.unwrap_or_default(),
         listen,
         advertise: arguments.advertise,
+        relay: !arguments.no_relay,
         progress: std::io::stderr().is_terminal(),
         show,
         gossip,

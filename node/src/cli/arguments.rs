@@ -582,6 +582,11 @@ pub(super) struct JoinArguments {
     /// Do not listen, only dial out: for machines that others cannot reach.
     #[arg(long, conflicts_with_all = ["listen", "advertise"])]
     pub(super) no_listen: bool,
+    /// Be no relay. Otherwise a node that others can dial carries bytes of members behind home routers that reach each other by no
+    /// other way: at most 32 Mbit/s each way, or a quarter of --max-rate, which it counts towards that, and none where a quarter is
+    /// less than 2 Mbit/s. It sees nothing but encrypted bytes.
+    #[arg(long)]
+    pub(super) no_relay: bool,
     #[command(flatten)]
     pub(super) show: ShowArguments,
     #[command(flatten)]

@@ -116,6 +116,8 @@ domains! {
     FILE = "file",
     /// Name of a gossiped message.
     GOSSIP = "gossip",
+    /// Which members' relays lead to a key.
+    RELAY = "relay",
 }
 
 impl Domain {

@@ -28,6 +28,7 @@ pub mod messages;
 pub mod packing;
 pub mod reduction;
 pub mod regime;
+pub mod relays;
 pub mod round;
 pub mod rounding;
 pub mod router;

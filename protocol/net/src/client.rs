@@ -1,16 +1,20 @@
 //! Requests to one peer. Responses come in the order of the requests (CHAN-9).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::ids::MemberId;
 use tokio::time;
 
+use crate::bypass::Bypassed;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{Cause, NetError};
 
 /// Requests of a series that are under way at once: the next one is there when the peer has answered one, however long the way is.
 const AHEAD: usize = 2;
+
+/// How long an answer may take that comes over a relay of a member, where nobody waits for it any longer.
+const SLOW: Duration = Duration::from_secs(4);
 
 /// A connection on which we ask.
 pub struct Client {
@@ -44,6 +48,12 @@ impl Client {
         self.connection.is_some()
     }
 
+    /// Whether the same peer is reached past the steward's relay now, if it is dialled anew. No call is under way.
+    pub(crate) fn may_go_past_steward(&self, endpoint: &Endpoint) -> bool {
+        let straight = self.connection.as_ref().is_some_and(|connection| connection.bypassed().is_none());
+        straight && endpoint.punching.may_go_past_steward(&self.address)
+    }
+
     /// Sends a request, for `patience` at most, and waits as long for its answer.
     ///
     /// # Errors
@@ -74,6 +84,7 @@ impl Client {
         let failed = |cause| NetError { address: self.address.clone(), cause };
         let late = |_| failed(Cause::Timeout("an answer"));
         let mut connection = self.connection.take().ok_or_else(|| failed(Cause::Closed))?;
+        let mut wait = Wait { over: connection.bypassed().cloned(), since: Instant::now() };
         // After its end it is asked again, whenever there is room for one more.
         let mut requests = requests.fuse();
         let mut waiting = 0;
@@ -94,8 +105,25 @@ impl Client {
                 break;
             }
         }
+        // All were answered, or one was not wanted.
+        wait.over = None;
         // With answers that nobody waits for, it would be of no further use.
         self.connection = (waiting == 0).then_some(connection);
         Ok(())
+    }
+}
+
+/// For answers, over relays of members where there is something.
+struct Wait {
+    over: Option<Bypassed>,
+    since: Instant,
+}
+
+impl Drop for Wait {
+    /// CHAN-29: whoever waited for long, and does so no longer, did so for a relay that carries too little, as far as anybody can tell.
+    fn drop(&mut self) {
+        if let Some(bypassed) = self.over.take().filter(|_| self.since.elapsed() >= SLOW) {
+            bypassed.disappoints();
+        }
     }
 }

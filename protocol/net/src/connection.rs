@@ -10,12 +10,13 @@ use muster_core::channel::frames::{HEADER_BYTES, Opener, PIECE_BYTES, Sealer};
 use muster_core::channel::handshake::{
     Answerer, Dialler, Established, FIRST_BYTES, SECOND_BYTES, THIRD_BYTES,
 };
-use muster_core::ids::MemberId;
+use muster_core::ids::{EndpointKey, MemberId};
 use muster_core::limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time;
 
+use crate::bypass::Bypassed;
 use crate::clock::{Skew, now};
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, random};
 use crate::error::{Cause, NetError};
@@ -30,6 +31,8 @@ const KEPT_BYTES: usize = 2 * limits::FRAME_BYTES;
 /// How long one that is full is dialled, and how long after it said so.
 const FULL_FOR: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(250);
+/// How long the handshake may take over relays of members, before it is begun anew over the steward's.
+const BYPASSED: Duration = Duration::from_secs(3);
 /// How long a stranger may take over one request, once it has begun.
 const STRANGERS_REQUEST: Duration = Duration::from_secs(20);
 /// How long a stranger may take to read any answer, and how many bytes a second it reads beside that.
@@ -42,6 +45,8 @@ pub struct Connection {
     // Dropped first: the place is free before the peer sees the end.
     receiver: ReceiveHalf,
     sender: SendHalf,
+    /// Where it was dialled over relays of members.
+    bypassed: Option<Bypassed>,
 }
 
 impl Connection {
@@ -74,21 +79,21 @@ impl Connection {
         expected: Option<MemberId>,
     ) -> Result<Self, NetError> {
         let established = async {
-            let mut wire = match punch::key(address) {
-                Some(key) => endpoint.punching.way().await?.dial(key).await?,
-                None => Wire::of_tcp(TcpStream::connect(address).await?)?,
-            };
+            if let Some(key) = punch::key(address) {
+                return dial_through(key, endpoint, expected).await;
+            }
+            let mut wire = Wire::of_tcp(TcpStream::connect(address).await?)?;
             let channel = dial_handshake(&mut wire, endpoint, expected).await?;
-            Ok((wire, channel))
+            Ok((wire, channel, None))
         };
-        let (wire, channel) = within(endpoint.timeouts.handshake, "connecting", established)
+        let (wire, channel, bypassed) = within(endpoint.timeouts.handshake, "connecting", established)
             .await
             .map_err(|cause| NetError::new(address, cause))?;
         // Whoever was not expected may be a stranger with a key for each channel: no entry of theirs is kept.
         if let (Some(member), Some(own), Some(there)) = (expected, wire.local_addr(), wire.peer_addr()) {
             endpoint.reached(member, own.ip(), there);
         }
-        Ok(Self::new(wire, channel, address, endpoint, None))
+        Ok(Self { bypassed, ..Self::new(wire, channel, address, endpoint, None) })
     }
 
     /// Shakes hands with whoever dialled.
@@ -120,6 +125,7 @@ impl Connection {
         let address = address.to_owned();
         Self {
             peer: channel.peer,
+            bypassed: None,
             sender: SendHalf {
                 stream: wire.writing,
                 sealer: channel.sealer,
@@ -144,6 +150,11 @@ impl Connection {
     /// The member at the other end.
     pub fn peer(&self) -> MemberId {
         self.peer
+    }
+
+    /// Where it was dialled over relays of members: what blames them.
+    pub(crate) fn bypassed(&self) -> Option<&Bypassed> {
+        self.bypassed.as_ref()
     }
 
     /// See [`SendHalf::send`].
@@ -366,6 +377,27 @@ impl ReceiveHalf {
             }
         }
     }
+}
+
+/// Shakes hands through routers, over relays of members where these may lead there, or over the steward's.
+async fn dial_through(
+    key: EndpointKey,
+    endpoint: &Endpoint,
+    expected: Option<MemberId>,
+) -> Result<(Wire, Established, Option<Bypassed>), Cause> {
+    let ways = endpoint.punching.ways().await?;
+    let (mut wire, bypassed) = ways.dial(key).await?;
+    if let Some(bypassed) = bypassed {
+        match time::timeout(BYPASSED, dial_handshake(&mut wire, endpoint, expected)).await {
+            Ok(Ok(channel)) => return Ok((wire, channel, Some(bypassed))),
+            // Whoever has the key has said who it is, and would over any other relay.
+            Ok(Err(error @ (Cause::Handshake(_) | Cause::Clock(_) | Cause::Full))) => return Err(error),
+            Ok(Err(_)) | Err(_) => bypassed.failed(),
+        }
+        wire = ways.dial_straight(key).await?;
+    }
+    let channel = dial_handshake(&mut wire, endpoint, expected).await?;
+    Ok((wire, channel, None))
 }
 
 async fn dial_handshake(

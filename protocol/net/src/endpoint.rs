@@ -15,8 +15,8 @@ use muster_core::sign::Identity;
 use zeroize::Zeroizing;
 
 use crate::clock::{CERTIFICATE_SECONDS, now};
-use crate::punch::Punching;
 use crate::rate::{Rates, Valves};
+use crate::ways::Punching;
 
 /// How long a channel key is used: a signature for each connection would be work that strangers can ask for.
 const KEY_LIFE: Duration = Duration::from_secs(300);
@@ -95,7 +95,7 @@ pub(crate) struct Traffic {
 pub enum Line {
     /// From machine to machine.
     Direct,
-    /// Through the steward's relay: no direct way through both routers was found so far.
+    /// Through a relay: no direct way through both routers was found so far.
     Relayed,
 }
 
@@ -152,6 +152,11 @@ impl Endpoint {
     /// Bytes received so far, counted alike.
     pub fn bytes_received(&self) -> u64 {
         self.traffic.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of others that the relay of this process has carried so far.
+    pub fn bytes_relayed(&self) -> u64 {
+        self.punching.own.get().and_then(|own| own.get()).map_or(0, |relay| relay.carried())
     }
 
     /// The member that peers see.

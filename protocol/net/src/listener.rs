@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use muster_core::channel::FULL;
@@ -16,7 +16,8 @@ use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
 use crate::punch::Arrival;
-use crate::relay::{Relay, TLS};
+use crate::relay::member::MemberRelay;
+use crate::relay::{OpenedRelay, Relay, TLS};
 use crate::seats::ConnectionLimit;
 use crate::shares::{Place, Shares};
 use crate::source::Source;
@@ -34,7 +35,7 @@ pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     shares: Arc<Shares>,
-    relay: Option<Arc<Relay>>,
+    relay: OpenedRelay,
 }
 
 impl Listener {
@@ -56,13 +57,19 @@ impl Listener {
             socket.local_addr().map(|local| (socket, local))
         };
         let (socket, local) = bound.await.map_err(|error| NetError::new(address, error))?;
-        Ok(Self { socket, address: local, shares, relay: None })
+        Ok(Self { socket, address: local, shares, relay: OpenedRelay::default() })
     }
 
     /// The same, on whose port a relay is as well.
     #[must_use]
     pub fn with_relay(self, relay: Arc<Relay>) -> Self {
-        Self { relay: Some(relay), ..self }
+        Self { relay: Arc::new(OnceLock::from(relay)), ..self }
+    }
+
+    /// The same with a relay that is opened when the first member asks for it.
+    #[must_use]
+    pub fn with_member_relay(self, relay: &MemberRelay) -> Self {
+        Self { relay: relay.opened(), ..self }
     }
 
     /// Where it listens.
@@ -77,7 +84,7 @@ impl Listener {
             match self.socket.accept().await {
                 Ok((stream, address)) => match self.shares.admit(Source::of(address.ip())) {
                     Some(place) => {
-                        let route = Route::Tcp(stream, self.relay.clone());
+                        let route = Route::Tcp(stream, self.relay.get().cloned());
                         return Incoming { route, address: address.to_string(), place };
                     }
                     None => {
@@ -121,13 +128,12 @@ impl PunchedListener {
 
     async fn accept(&self) -> Incoming {
         loop {
-            let Ok(punched) = self.endpoint.punching.way().await else {
+            let Ok(ways) = self.endpoint.punching.ways().await else {
                 time::sleep(UNMET).await;
                 continue;
             };
-            punched.open_door();
             // It ends with its process.
-            let Some(arrival) = punched.accept().await else { return std::future::pending().await };
+            let Some(arrival) = ways.accept().await else { return std::future::pending().await };
             match self.shares.admit(arrival.source) {
                 Some(place) => {
                     let address = arrival.address.clone();

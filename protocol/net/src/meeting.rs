@@ -1,7 +1,6 @@
-//! How a process gets its way through home routers (CHAN-28): a place at the steward's relay, which is kept for as long as it is
-//! asked for.
+//! How a process gets its way through home routers (CHAN-28): a place at a relay, which is kept for as long as it is asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use iroh::SecretKey;
@@ -11,30 +10,36 @@ use muster_core::messages::wire::{Request, Response};
 use tokio::time;
 use tracing::debug;
 
+use crate::bypass::{Ask, Asked, Bypass, Neighbours, Setup};
 use crate::client::Client;
 use crate::endpoint::{Endpoint, random};
 use crate::error::{Cause, NetError};
-use crate::punch::{Meeting, Punch, Way, unmet};
+use crate::name::{Meeting, Neighbour};
+use crate::punch::{AGAIN, Punch, RENEWAL, Way, unmet};
 use crate::relay::Relay;
+use crate::ways::Ways;
 
-/// How often the relay is told that its services are still needed.
-const RENEWAL: Duration = Duration::from_secs(60);
-/// How soon after that failed: the steward may have started anew, and know nobody.
-const AGAIN: Duration = Duration::from_secs(5);
-/// How long the steward may take to answer.
+/// How long whoever has the relay may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Endpoint {
     /// From now on members behind routers are met at the relay of this steward. The first one stays.
     pub fn meet_at(&self, steward: MemberId) {
         // Without the way that this opens.
-        let asking = self.without_punching();
-        self.punching.open_by(move || Box::pin(as_member(asking.clone(), steward)));
+        let (asking, neighbours) = (self.without_punching(), self.punching.neighbours.clone());
+        self.punching.open_by(move || Box::pin(as_member(asking.clone(), steward, neighbours.clone())));
     }
 
     /// The same in the steward's own process.
     pub fn meet_here(&self, relay: Arc<Relay>) {
-        self.punching.open_by(move || Box::pin(as_steward(relay.clone())));
+        let steward = self.id();
+        let _ = self.punching.own.set(Arc::new(OnceLock::from(relay.clone())));
+        self.punching.open_by(move || Box::pin(as_steward(steward, relay.clone())));
+    }
+
+    /// CHAN-29: from now on these members, of those that the ledger names, may have a relay beside the steward's.
+    pub fn meet_past_steward(&self, neighbours: Vec<Neighbour>) {
+        self.punching.neighbours.set(neighbours);
     }
 
     /// Whether members behind routers can be dialled at all.
@@ -47,22 +52,28 @@ impl Endpoint {
     /// # Errors
     /// As [`crate::connection::Connection::dial`] of the steward; [`Cause::Punching`].
     pub async fn address_behind_router(&self) -> Result<String, NetError> {
-        let address = async { self.punching.way().await?.address().await };
+        let address = async { self.punching.ways().await?.address().await };
         address.await.map_err(|cause| NetError::new("the steward's relay", cause))
     }
 }
 
-async fn as_steward(relay: Arc<Relay>) -> Result<Punch, Cause> {
+async fn as_steward(steward: MemberId, relay: Arc<Relay>) -> Result<Ways, Cause> {
     let (secret, key) = own_key()?;
-    let meeting = Meeting { at: relay.address(), terms: relay.admit_steward(key) };
-    Ok(Punch::new(Way::open(secret, meeting).await?, None))
+    let meeting = Meeting { relay: steward, at: relay.address(), terms: relay.admit_own(key) };
+    Ok(Ways::new(Punch::new(Way::open(secret, &meeting).await?, None), None))
 }
 
-async fn as_member(asking: Endpoint, steward: MemberId) -> Result<Punch, Cause> {
+async fn as_member(asking: Endpoint, steward: MemberId, neighbours: Arc<Neighbours>) -> Result<Ways, Cause> {
     let (secret, key) = own_key()?;
-    let way = Way::open(secret, ask(&asking, steward, key).await?).await?;
-    let renewal = tokio::spawn(renew(asking, steward, key, way.clone()));
-    Ok(Punch::new(way, Some(renewal)))
+    let way = Way::open(secret.clone(), &ask_steward(&asking, steward, key).await?).await?;
+    let renewal = tokio::spawn(renew(asking.clone(), steward, key, way.clone()));
+    let (me, straight) = (asking.id(), way.clone());
+    let ask: Ask = Box::new(move |of| -> Asked {
+        let asking = asking.clone();
+        Box::pin(async move { ask(&asking, of, key).await })
+    });
+    let bypass = Bypass::begin(Setup { me, secret, ask, neighbours, straight });
+    Ok(Ways::new(Punch::new(way, Some(renewal)), Some(bypass)))
 }
 
 /// Of this process alone, and of this start of it.
@@ -72,21 +83,26 @@ fn own_key() -> Result<(SecretKey, EndpointKey), Cause> {
     Ok((secret, key))
 }
 
-/// Asks the steward for a place at its relay.
-async fn ask(endpoint: &Endpoint, steward: MemberId, key: EndpointKey) -> Result<Meeting, Cause> {
-    let at = endpoint.address_of(&steward).ok_or_else(|| unmet("the steward was not reached yet"))?;
+/// Asks for a place at somebody's relay.
+async fn ask(endpoint: &Endpoint, of: Neighbour, key: EndpointKey) -> Result<Meeting, Cause> {
+    let Neighbour { member, at } = of;
     let asked = async {
-        let mut client = Client::dial(&at.to_string(), endpoint, Some(steward)).await?;
+        let mut client = Client::dial(&at.to_string(), endpoint, Some(member)).await?;
         client.call(&encode(&Request::Relay(key)), PATIENCE).await
     };
     match decode(&asked.await.map_err(|error| error.cause)?)? {
-        Response::Relay(terms) => Ok(Meeting { at, terms }),
-        Response::Refused(why) => Err(unmet(format!("the steward has no place at its relay: {}", &*why))),
-        _ => Err(unmet("the steward answers something else than was asked")),
+        Response::Relay(terms) => Ok(Meeting { relay: member, at, terms }),
+        Response::Refused(why) => Err(unmet(format!("there is no place at the relay: {}", &*why))),
+        _ => Err(unmet("something else is answered than was asked")),
     }
 }
 
-/// Keeps the place at the relay.
+async fn ask_steward(endpoint: &Endpoint, steward: MemberId, key: EndpointKey) -> Result<Meeting, Cause> {
+    let at = endpoint.address_of(&steward).ok_or_else(|| unmet("the steward was not reached yet"))?;
+    ask(endpoint, Neighbour { member: steward, at }, key).await
+}
+
+/// Keeps the place at the steward's relay.
 async fn renew(endpoint: Endpoint, steward: MemberId, key: EndpointKey, way: Way) {
     let mut last = Instant::now();
     loop {
@@ -95,7 +111,7 @@ async fn renew(endpoint: Endpoint, steward: MemberId, key: EndpointKey, way: Way
         if way.is_connected() && last.elapsed() < RENEWAL {
             continue;
         }
-        let renewed = async { way.moved(ask(&endpoint, steward, key).await?).await };
+        let renewed = async { way.moved(&ask_steward(&endpoint, steward, key).await?).await };
         match renewed.await {
             Ok(()) => last = Instant::now(),
             Err(error) => debug!(%error, "no place at the steward's relay"),
@@ -104,4 +120,4 @@ async fn renew(endpoint: Endpoint, steward: MemberId, key: EndpointKey, way: Way
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

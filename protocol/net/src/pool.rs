@@ -94,6 +94,8 @@ impl Pool {
             let mut client = client.lock().await;
             let _turn = self.active.acquire().await.expect("the semaphore is never closed");
             let mut taken = 0;
+            // A channel that was dialled before a member's relay was there would stay on the steward's line.
+            client.take_if(|kept| kept.may_go_past_steward(&self.endpoint));
             if let Some(kept) = client.as_mut() {
                 let count_and_take = |answer| {
                     taken += 1;

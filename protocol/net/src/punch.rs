@@ -1,34 +1,32 @@
 //! Channels to members that nobody can dial: through their routers, by hole punching (CHAN-27).
 //!
-//! Such a member is at `iroh:KEY` instead of at an IP address and a port. It keeps a connection to the steward's [`crate::relay`].
+//! Such a member is at `iroh:KEY` instead of at an IP address and a port. It keeps a connection to a [`crate::relay`].
 //! Whoever dials the key meets it there; both then look for a direct way, and go on over the relay where there is none. Whatever
 //! the way, the Muster channel runs within, so that nothing rests on relay, key or way but that bytes arrive.
+//!
+//! Here is one socket for such channels. Which of them a dial goes through `ways.rs` says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use iroh::dns::DnsResolver;
 use iroh::endpoint::{
-    Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, RelayStatus, VarInt,
-    WeakConnectionHandle, presets,
+    Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, VarInt, WeakConnectionHandle, presets,
 };
 use iroh::tls::CaTlsConfig;
 use iroh::{EndpointAddr, EndpointId, RelayConfig, RelayMap, RelayMode, RelayUrl, SecretKey, Watcher};
 use iroh_relay::RelayQuicConfig;
-use muster_core::ids::{EndpointKey, hex, unhex};
+use muster_core::ids::{EndpointKey, MemberId, hex, unhex};
 use muster_core::lock::lock;
-use muster_core::messages::wire::RelayTerms;
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio::time;
 
 use crate::error::Cause;
-use crate::name::RelayName;
+use crate::name::{Meeting, RelayNames};
 use crate::pinned::Pinned;
 use crate::source::Source;
 use crate::wire::Wire;
@@ -37,10 +35,12 @@ use crate::wire::Wire;
 const SCHEME: &str = "iroh:";
 /// What is spoken within these connections.
 const PROTOCOL: &[u8] = b"muster/1";
+/// How often a relay is told that its services are still needed.
+pub(crate) const RENEWAL: Duration = Duration::from_secs(60);
+/// How soon after that failed: whoever has the relay may have started anew, and know nobody.
+pub(crate) const AGAIN: Duration = Duration::from_secs(5);
 /// How long the relay may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long no way is opened after that failed.
-const REST: Duration = Duration::from_secs(4);
 /// Bytes of a stream that wait here to be read: CHAN-16 bounds what is read of it.
 const WINDOW: u32 = 512 << 10;
 /// Bytes of a stream that wait to arrive there.
@@ -56,50 +56,6 @@ pub(crate) fn key(address: &str) -> Option<EndpointKey> {
 /// Whether an address is one of a member behind a router.
 pub fn is_behind_router(address: &str) -> bool {
     key(address).is_some()
-}
-
-/// A way that is being opened.
-pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Punch, Cause>> + Send>>;
-
-/// How an endpoint reaches members behind routers: by a way that is opened when it is first needed.
-#[derive(Default)]
-pub(crate) struct Punching {
-    opener: OnceLock<Box<dyn Fn() -> Opening + Send + Sync>>,
-    way: OnceCell<Punch>,
-    /// When it could not be opened last, and why.
-    failed: Mutex<Option<(Instant, String)>>,
-}
-
-impl Punching {
-    /// How the way is opened. The first one stays.
-    pub(crate) fn open_by(&self, opener: impl Fn() -> Opening + Send + Sync + 'static) {
-        let _ = self.opener.set(Box::new(opener));
-    }
-
-    /// Whether there can be a way.
-    pub(crate) fn can_open(&self) -> bool {
-        self.opener.get().is_some()
-    }
-
-    /// The way.
-    pub(crate) async fn way(&self) -> Result<&Punch, Cause> {
-        let opener = self.opener.get().ok_or_else(|| unmet("no steward is known yet"))?;
-        let open = || async {
-            // Whoever has no place would ask the steward again with each address of this kind.
-            if let Some((_, why)) = lock(&self.failed).as_ref().filter(|(at, _)| at.elapsed() < REST) {
-                return Err(unmet(why));
-            }
-            let opened = opener().await;
-            *lock(&self.failed) = opened.as_ref().err().map(|why| (Instant::now(), why.to_string()));
-            opened
-        };
-        self.way.get_or_try_init(open).await
-    }
-
-    /// Whether what goes to whoever is dialled at this address goes through the relay, because no direct way was found so far.
-    pub(crate) fn is_relayed(&self, address: &str) -> bool {
-        key(address).zip(self.way.get()).is_some_and(|(key, way)| way.is_relayed(key))
-    }
 }
 
 /// One process's socket for such channels, and its place at the relay.
@@ -125,19 +81,12 @@ impl Drop for Punch {
     }
 }
 
-/// The socket, and where its relay is now.
+/// The socket, and the relay at which others meet it.
 #[derive(Clone)]
 pub(crate) struct Way {
     socket: Socket,
-    relay: Arc<Mutex<RelayUrl>>,
-    name: RelayName,
-    pinned: Arc<Pinned>,
-}
-
-/// Where the relay is, and what it said.
-pub(crate) struct Meeting {
-    pub(crate) at: SocketAddr,
-    pub(crate) terms: RelayTerms,
+    home: Arc<Mutex<RelayUrl>>,
+    names: RelayNames,
 }
 
 impl Punch {
@@ -159,21 +108,38 @@ impl Punch {
         }
     }
 
-    /// A stream to whoever has this key.
+    /// The socket.
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// A stream to whoever has this key, at the relay of this socket.
     pub(crate) async fn dial(&self, key: EndpointKey) -> Result<Wire, Cause> {
+        let home = lock(&self.way.home).clone();
+        Ok(self.dial_over(key, [home]).await?.0)
+    }
+
+    /// The same at whichever of these relays it is.
+    pub(crate) async fn dial_over(
+        &self,
+        key: EndpointKey,
+        relays: impl IntoIterator<Item = RelayUrl>,
+    ) -> Result<(Wire, WeakConnectionHandle), Cause> {
         let to = EndpointId::from_bytes(&key.0).map_err(unmet)?;
-        let to = EndpointAddr::new(to).with_relay_url(lock(&self.way.relay).clone());
+        let to = relays.into_iter().fold(EndpointAddr::new(to), EndpointAddr::with_relay_url);
         let connection = self.way.socket.connect(to, PROTOCOL).await.map_err(unmet)?;
         let (sending, receiving) = connection.open_bi().await.map_err(unmet)?;
         let mut dialled = lock(&self.dialled);
         dialled.retain(|_, connection| connection.upgrade().is_some());
         dialled.insert(key, connection.weak_handle());
         drop(dialled);
-        Ok(Wire::of_quic(connection, sending, receiving))
+        let weak = connection.weak_handle();
+        Ok((Wire::of_quic(connection, sending, receiving), weak))
     }
 
-    fn is_relayed(&self, key: EndpointKey) -> bool {
-        let connection = lock(&self.dialled).get(&key).and_then(WeakConnectionHandle::upgrade);
+    /// Whether the newest connection to a key that was dialled goes through a relay.
+    pub(crate) fn is_relayed(&self, key: &EndpointKey) -> bool {
+        let connection = lock(&self.dialled).get(key).and_then(WeakConnectionHandle::upgrade);
         connection.is_some_and(|connection| {
             connection.paths().iter().any(|path| path.is_selected() && path.is_relay())
         })
@@ -206,7 +172,7 @@ impl Punch {
     /// This process's address, once its relay is there.
     pub(crate) async fn address(&self) -> Result<String, Cause> {
         let online = time::timeout(PATIENCE, self.way.socket.online());
-        online.await.map_err(|_| unmet("the steward's relay does not answer"))?;
+        online.await.map_err(|_| unmet("the relay does not answer"))?;
         Ok(format!("{SCHEME}{}", hex(self.way.socket.id().as_bytes())))
     }
 }
@@ -234,48 +200,68 @@ impl Arrival {
 
 impl Way {
     /// Under this key, at this relay.
-    pub(crate) async fn open(secret: SecretKey, meeting: Meeting) -> Result<Self, Cause> {
-        let relay = url(meeting.at)?;
-        let pinned = Arc::new(Pinned::new(meeting.terms.certificate.to_vec()));
-        let verifier = pinned.clone();
+    pub(crate) async fn open(secret: SecretKey, meeting: &Meeting) -> Result<Self, Cause> {
+        let (home, names) = (url(meeting)?, RelayNames::default());
+        names.know(meeting);
+        let verifier = Arc::new(Pinned::new(names.clone()));
         let trust = CaTlsConfig::custom_server_cert_verifier(Arc::new(move |_| Ok(verifier.clone())));
-        let relays = RelayMap::from_iter([config(&relay, meeting.terms.port)]);
-        let name = RelayName::new(meeting.at.ip());
+        let relays = RelayMap::from_iter([config(&home, meeting)]);
         let socket = Socket::builder(presets::Minimal)
             .secret_key(secret)
             .relay_mode(RelayMode::Custom(relays))
             .ca_tls_config(trust)
-            .dns_resolver(DnsResolver::custom(name.clone()))
+            .dns_resolver(DnsResolver::custom(names.clone()))
             .alpns(vec![PROTOCOL.to_vec()])
             .transport_config(transport())
             .bind();
-        Ok(Self { socket: socket.await.map_err(unmet)?, relay: Arc::new(Mutex::new(relay)), name, pinned })
+        Ok(Self { socket: socket.await.map_err(unmet)?, home: Arc::new(Mutex::new(home)), names })
     }
 
-    /// The relay is there now, and has this certificate.
-    pub(crate) async fn moved(&self, meeting: Meeting) -> Result<(), Cause> {
-        let (relay, before) = (url(meeting.at)?, lock(&self.relay).clone());
-        let anew = self.pinned.set(meeting.terms.certificate.to_vec()) | self.name.set(meeting.at.ip());
-        if anew || relay != before {
+    /// Others meet this socket at this relay from now on, which is there, and has this certificate.
+    pub(crate) async fn moved(&self, meeting: &Meeting) -> Result<(), Cause> {
+        let (home, before) = (url(meeting)?, lock(&self.home).clone());
+        if self.names.know(meeting) || home != before {
             self.socket.remove_relay(&before).await;
-            self.socket.insert_relay(relay.clone(), config(&relay, meeting.terms.port).into()).await;
-            *lock(&self.relay) = relay;
+            self.socket.insert_relay(home.clone(), config(&home, meeting).into()).await;
+            *lock(&self.home) = home;
         }
         Ok(())
     }
 
+    /// A relay that others may be dialled over.
+    pub(crate) fn know(&self, meeting: &Meeting) -> Result<RelayUrl, Cause> {
+        self.names.know(meeting);
+        url(meeting)
+    }
+
+    /// Nobody is dialled over this relay any more.
+    pub(crate) fn forget(&self, relay: &MemberId) {
+        self.names.forget(relay);
+    }
+
     /// Whether the relay is there.
     pub(crate) fn is_connected(&self) -> bool {
-        self.socket.home_relay_status().get().iter().any(RelayStatus::is_connected)
+        let home = lock(&self.home).clone();
+        self.socket
+            .home_relay_status()
+            .get()
+            .iter()
+            .any(|status| *status.url() == home && status.is_connected())
+    }
+
+    /// The addresses of this machine, and those from which others have seen it.
+    pub(crate) fn seen(&self) -> BTreeSet<IpAddr> {
+        self.socket.addr().ip_addrs().map(|address| address.ip()).collect()
     }
 }
 
-/// The relay shares the port of the steward's channels.
-fn url(at: SocketAddr) -> Result<RelayUrl, Cause> {
-    RelayName::url(at).parse().map_err(unmet)
+/// A relay shares the port of its process's channels.
+fn url(meeting: &Meeting) -> Result<RelayUrl, Cause> {
+    meeting.url().parse().map_err(unmet)
 }
 
-fn config(relay: &RelayUrl, port: u16) -> RelayConfig {
+fn config(relay: &RelayUrl, meeting: &Meeting) -> RelayConfig {
+    let port = meeting.terms.port;
     RelayConfig::new(relay.clone(), (port != 0).then(|| RelayQuicConfig::new(port)))
 }
 

@@ -61,6 +61,11 @@ impl Valve {
         Self(per_second.map(|per_second| Arc::new(paced(per_second))))
     }
 
+    /// Most bytes a second; none where there is no bound.
+    pub(crate) fn per_second(&self) -> Option<u64> {
+        self.0.as_ref().map(|paced| paced.per_second)
+    }
+
     /// How many bytes may pass at a time, of so many.
     pub(crate) fn at_a_time(&self, most: usize) -> usize {
         if self.0.is_some() { most.min(PIECE) } else { most }

@@ -1,14 +1,16 @@
-//! The steward's relay: where members meet that are behind routers, and what carries their bytes where no direct way is found.
+//! A relay: where members meet that are behind routers, and what carries their bytes where no direct way is found. The steward has
+//! one, and so has each member that others can dial ([`member`]).
 //!
-//! It shares the port of the steward's channels: TLS begins with another byte than a channel. It serves members alone, each under
+//! It shares the port of its process's channels: TLS begins with another byte than a channel. It serves members alone, each under
 //! the one key that it has named over its channel (CHAN-28), and sees nothing but encrypted datagrams between keys.
 
+pub mod member;
 mod observer;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use hyper::Method;
@@ -48,11 +50,14 @@ const SWEEP: Duration = Duration::from_secs(30);
 const CONNECTIONS: usize = 2;
 /// What part of the connections that its process carries for channels these are.
 const PART: usize = 4;
-/// What one connection may bring in a second, and at once: a member's home uplink, and not the steward's line.
+/// What one connection may bring in a second, and at once: a member's home uplink, and not the line of the relay.
 const RATE: u32 = 4 << 20;
 const BURST: u32 = 4 << 20;
 /// Keys whose curve points are remembered.
 const KEYS: usize = 1024;
+
+/// A relay, once it is opened.
+pub(crate) type OpenedRelay = Arc<OnceLock<Arc<Relay>>>;
 
 /// A relay for the members of one run.
 pub struct Relay {
@@ -72,18 +77,24 @@ impl Relay {
     /// # Errors
     /// [`Cause::Punching`] where no certificate can be made.
     pub fn open(address: SocketAddr, shares: &Arc<Shares>) -> Result<Arc<Self>, NetError> {
+        Self::open_for(address, shares, usize::MAX)
+    }
+
+    /// The same for so many members at most.
+    fn open_for(address: SocketAddr, shares: &Arc<Shares>, members: usize) -> Result<Arc<Self>, NetError> {
         let (tls, certificate) = certificate().map_err(|cause| NetError::new(&address.to_string(), cause))?;
         let observer = Observer::open(address, tls.clone(), shares.clone());
         if let Err(error) = &observer {
             warn!(
-                "members behind routers do not learn here from where they are seen, and more of their bytes go through this \
-                 steward: UDP port {}: {error}",
+                "members behind routers do not learn here from where they are seen, and more of their bytes go through relays: \
+                 UDP port {}: {error}",
                 address.port()
             );
         }
         // CHAN-13: its connections are beside those of channels, of which they are a part at most.
         let most = Capacity::of_process().channel / CONNECTIONS / PART;
-        let (places, metrics) = (Arc::new(Places::new(most.max(1))), Arc::<Metrics>::default());
+        let most = most.clamp(1, members);
+        let (places, metrics) = (Arc::new(Places::new(most)), Arc::<Metrics>::default());
         let mut rate = ClientRateLimit::new(NonZeroU32::new(RATE).expect("more than nothing"));
         rate.max_burst_bytes = NonZeroU32::new(BURST);
         let service = RelayService::new(
@@ -100,6 +111,11 @@ impl Relay {
             Arc::new(Self { service, tls, certificate, places, address: own(address), observer, metrics });
         tokio::spawn(sweep(Arc::downgrade(&relay)));
         Ok(relay)
+    }
+
+    /// Whether members learn here from where they are seen.
+    fn observes(&self) -> bool {
+        self.observer.is_some()
     }
 
     /// Where this machine itself reaches the relay.
@@ -121,15 +137,22 @@ impl Relay {
         }
     }
 
-    /// The steward itself has this key from now on.
-    pub(crate) fn admit_steward(&self, key: EndpointKey) -> RelayTerms {
-        lock(&self.places.taken).steward = Some(Place { key, until: None, open: Vec::new() });
+    /// The process of the relay itself has this key from now on.
+    pub(crate) fn admit_own(&self, key: EndpointKey) -> RelayTerms {
+        lock(&self.places.taken).own = Some(Place { key, until: None, open: Vec::new() });
         self.terms()
     }
 
     fn terms(&self) -> RelayTerms {
         let port = self.observer.as_ref().map_or(0, Observer::port);
         RelayTerms { certificate: Bytes::new(self.certificate.clone()).unwrap_or_default(), port }
+    }
+
+    /// What one connection may bring in a second from now on. At once it may bring a tenth of that, since each new bound begins
+    /// with what may be brought at once.
+    fn limit_each(&self, bytes: u64) {
+        let bytes = u32::try_from(bytes).ok().and_then(NonZeroU32::new);
+        self.service.set_client_rate_limit(bytes.map(ClientRateLimit::new));
     }
 
     /// Bytes that went through this relay so far.
@@ -140,6 +163,17 @@ impl Relay {
     /// Greets whoever came by TLS; what goes on afterwards is the relay's own.
     pub(crate) async fn greet(&self, stream: TcpStream) {
         self.service.clone().handle_connection(stream, Some(self.tls.clone()), GREETING).await;
+    }
+}
+
+impl Drop for Relay {
+    /// What serves connections goes on by itself.
+    fn drop(&mut self) {
+        let keys: Vec<EndpointKey> = {
+            let taken = lock(&self.places.taken);
+            taken.members.values().chain(&taken.own).map(|place| place.key).collect()
+        };
+        self.disconnect(&keys);
     }
 }
 
@@ -173,13 +207,13 @@ struct Places<C = ConnectionId> {
 #[derive(Debug)]
 struct Taken<C> {
     members: BTreeMap<MemberId, Place<C>>,
-    steward: Option<Place<C>>,
+    own: Option<Place<C>>,
 }
 
 #[derive(Debug)]
 struct Place<C> {
     key: EndpointKey,
-    /// Without an end for the steward.
+    /// Without an end for the process of the relay.
     until: Option<Instant>,
     /// Connections, by what the relay calls them.
     open: Vec<C>,
@@ -193,7 +227,7 @@ impl<C> Place<C> {
 
 impl<C: PartialEq> Places<C> {
     fn new(most: usize) -> Self {
-        Self { most, taken: Mutex::new(Taken { members: BTreeMap::new(), steward: None }) }
+        Self { most, taken: Mutex::new(Taken { members: BTreeMap::new(), own: None }) }
     }
 
     /// The keys whose place is over.
@@ -206,10 +240,10 @@ impl<C: PartialEq> Places<C> {
     fn take(&self, member: MemberId, key: EndpointKey, now: Instant) -> (bool, Vec<EndpointKey>) {
         let mut gone = self.clear(now);
         let mut taken = lock(&self.taken);
-        let Taken { members, steward } = &mut *taken;
+        let Taken { members, own } = &mut *taken;
         // A key is its member's that has named it first: to name another's is of no use, and takes nothing from it.
         let others = members.iter().filter(|(other, _)| **other != member).map(|(_, place)| place);
-        let foreign = others.chain(steward.as_ref()).any(|place| place.key == key);
+        let foreign = others.chain(own.as_ref()).any(|place| place.key == key);
         if foreign || (members.len() >= self.most && !members.contains_key(&member)) {
             return (false, gone);
         }
@@ -225,16 +259,16 @@ impl<C: PartialEq> Places<C> {
 
     fn enter(&self, key: EndpointKey, connection: C, now: Instant) -> bool {
         let mut taken = lock(&self.taken);
-        let Taken { members, steward } = &mut *taken;
-        let place = members.values_mut().chain(steward).find(|place| place.key == key);
+        let Taken { members, own } = &mut *taken;
+        let place = members.values_mut().chain(own).find(|place| place.key == key);
         let place = place.filter(|place| place.lasts(now) && place.open.len() < CONNECTIONS);
         place.map(|place| place.open.push(connection)).is_some()
     }
 
     fn leave(&self, connection: C) {
         let mut taken = lock(&self.taken);
-        let Taken { members, steward } = &mut *taken;
-        members.values_mut().chain(steward).for_each(|place| place.open.retain(|open| *open != connection));
+        let Taken { members, own } = &mut *taken;
+        members.values_mut().chain(own).for_each(|place| place.open.retain(|open| *open != connection));
     }
 }
 

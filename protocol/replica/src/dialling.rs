@@ -9,10 +9,13 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use muster_core::ids::MemberId;
+use muster_core::ledger::{Ledger, Member, Standing};
 use muster_core::limits;
 use muster_core::lock::lock;
+use muster_core::messages::enrol::Role;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::NetError;
+use muster_net::name::Neighbour;
 use muster_net::punch::is_behind_router;
 use muster_net::reach::Reach;
 
@@ -64,16 +67,18 @@ impl Dialling {
             return true;
         }
         let leads_there = if is_behind_router(address) {
-            // CHAN-27: whoever is called there is at the steward's relay, and has called it.
+            // CHAN-27: whoever is called there is at a relay, and has called it.
             self.endpoint.can_punch()
         } else {
-            // Names lead wherever their owner wants from one moment to the next.
-            let reach = address.parse().ok().and_then(|target: SocketAddr| Reach::of(target.ip()));
-            // What reaches less far than the way to the steward is another machine here than it was for the steward.
-            let own = own.and_then(Reach::of);
-            reach.is_some_and(|reach| own.is_none_or(|own| reach >= own))
+            target(own, address).is_some()
         };
         leads_there && lock(&self.resting).get(address).is_none_or(|rest| rest.until <= now)
+    }
+
+    /// CHAN-29: tells the endpoint who may have a relay.
+    pub(crate) fn know_relays(&self, ledger: &Ledger) {
+        let own = self.steward.get().and_then(|steward| self.endpoint.own_address(steward));
+        self.endpoint.meet_past_steward(neighbours(own, ledger));
     }
 
     /// The outcome of asking somebody at an address.
@@ -103,11 +108,34 @@ impl Dialling {
     }
 }
 
+/// CHAN-25: where an address of a member leads, for a machine that has reached the steward from its own.
+fn target(own: Option<IpAddr>, address: &str) -> Option<SocketAddr> {
+    // Names lead wherever their owner wants from one moment to the next.
+    let target: SocketAddr = address.parse().ok()?;
+    let reach = Reach::of(target.ip())?;
+    // What reaches less far than the way to the steward is another machine here than it was for the steward.
+    own.and_then(Reach::of).is_none_or(|own| reach >= own).then_some(target)
+}
+
+/// CHAN-29: nodes that take part, and that others can dial, may have a relay.
+fn neighbours(own: Option<IpAddr>, ledger: &Ledger) -> Vec<Neighbour> {
+    let nodes = ledger.members().iter().filter(|member| member.role == Role::Node);
+    let here = nodes.filter(|member| member.standing == Standing::Active);
+    let neighbour = |member: &Member| {
+        let at = member.addresses.iter().find_map(|address| target(own, address))?;
+        Some(Neighbour { member: member.id, at })
+    };
+    here.filter_map(neighbour).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use muster_core::ids::{Digest, RunId};
+    use muster_core::ids::{Digest, Round, RunId};
+    use muster_core::ledger::fixture::{Makers, Newcomer};
+    use muster_core::messages::audit::FindingKind;
+    use muster_core::messages::record::{Ban, Body};
     use muster_core::sign::Identity;
     use muster_net::error::Cause;
 
@@ -178,5 +206,30 @@ mod tests {
         assert_eq!(dialled("192.168.1.2"), [false, false, true, true]);
         assert_eq!(dialled("9.9.9.9"), [false, false, false, true]);
         assert!(dialling.may_from(Some([9, 9, 9, 9].into()), &steward, near[0], Instant::now()));
+    }
+
+    #[test]
+    fn chan_29_relays_are_of_nodes_that_take_part_and_that_may_be_dialled() {
+        let (makers, key) = (Makers::of(21, 22), format!("iroh:{}", "07".repeat(32)));
+        let nodes = [1, 2, 3, 4, 5].map(|name| Identity::from_secret(&[name; 32]));
+        let addresses = ["8.8.8.8:1", "10.0.0.1:1", &key, "8.8.4.4:1"];
+        let newcomers = nodes.iter().zip(addresses).map(|(node, address)| Newcomer::node(node).at(address));
+        let mut ledger = makers.begin(makers.tiny(4, 2), newcomers.chain([Newcomer::node(&nodes[4])]));
+        let of = |own: &str, ledger: &Ledger| -> Vec<String> {
+            neighbours(Some(own.parse().unwrap()), ledger).iter().map(|one| one.at.to_string()).collect()
+        };
+        assert_eq!(of("192.168.1.2", &ledger), ["8.8.8.8:1", "10.0.0.1:1", "8.8.4.4:1"]);
+        assert_eq!(of("9.9.9.9", &ledger), ["8.8.8.8:1", "8.8.4.4:1"], "none that is nearer here than there");
+        let ban = Ban {
+            culprit: nodes[0].id(),
+            effective: ledger.first_round_without(),
+            round: Round(0),
+            finding: FindingKind::SumMismatch,
+            evidence: Digest([1; 32]),
+            accuser: makers.steward.id(),
+            jury: Default::default(),
+        };
+        makers.seal(&mut ledger, Body::Ban(ban));
+        assert_eq!(of("9.9.9.9", &ledger), ["8.8.4.4:1"]);
     }
 }

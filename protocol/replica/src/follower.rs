@@ -135,6 +135,7 @@ impl Follower {
             }
         }
         follower.journal = journal;
+        follower.peers.know_relays(&follower.ledger);
         Ok(follower)
     }
 
@@ -261,6 +262,9 @@ impl Follower {
             events.push(Event::Sealed(Box::new(record)));
         }
         broken?;
+        if !events.is_empty() {
+            self.peers.know_relays(&self.ledger);
+        }
         for notice in news.notices.into_inner() {
             self.prefetch(&notice);
             if let Some(listener) = &self.listener {

@@ -168,6 +168,11 @@ impl Peers {
         self.dialling.found(contact.addresses.iter().map(String::as_str));
     }
 
+    /// CHAN-29: members behind routers are dialled over relays of members that the ledger names, where these have one.
+    pub fn know_relays(&self, ledger: &Ledger) {
+        self.dialling.know_relays(ledger);
+    }
+
     /// Dials the steward here from now on, instead of where its contacts say.
     pub fn moved(&self, steward: Contact) {
         *lock(&self.moved) = Some(steward);
@@ -205,6 +210,11 @@ impl Peers {
     pub fn traffic(&self) -> (u64, u64) {
         let endpoint = self.dialling.endpoint();
         (endpoint.bytes_sent(), endpoint.bytes_received())
+    }
+
+    /// Bytes of others that the relay of this process has carried.
+    pub fn relayed(&self) -> u64 {
+        self.dialling.endpoint().bytes_relayed()
     }
 
     fn current(&self, contact: &Contact) -> Contact {

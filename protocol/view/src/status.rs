@@ -97,7 +97,7 @@ pub struct Wait {
 pub enum Way {
     /// Over a connection that this program dialled.
     Dialled,
-    /// Over one that goes through the steward's relay: no direct way through both routers was found so far.
+    /// Over one that goes through a relay, the steward's or a member's: no direct way through both routers was found so far.
     Relayed,
     /// Over a connection that the member dialled.
     DialsIn,
@@ -130,7 +130,7 @@ impl Way {
     pub fn words(self) -> &'static str {
         match self {
             Self::Dialled => "dialled",
-            Self::Relayed => "dialled through the steward's relay",
+            Self::Relayed => "dialled through a relay",
             Self::DialsIn => "dials in",
             Self::Known => "not connected now",
             Self::Resting => "nobody answers there",
@@ -203,6 +203,9 @@ pub struct Traffic {
     pub sent: u64,
     /// Received.
     pub received: u64,
+    /// Bytes of others that this program's relay has carried, to members that reach each other by no other way.
+    #[serde(default)]
+    pub relayed: u64,
 }
 
 /// Bytes of a disk.
@@ -306,7 +309,16 @@ impl Status {
         if self.peers.len() > NAMED {
             writeln!(text, "           and {} more; --json lists all", self.peers.len() - NAMED)?;
         }
-        writeln!(text, "traffic    {} sent, {} received", size(traffic.sent), size(traffic.received))?;
+        let relayed = match traffic.relayed {
+            0 => String::new(),
+            relayed => format!("; {} of others carried by its relay", size(relayed)),
+        };
+        writeln!(
+            text,
+            "traffic    {} sent, {} received{relayed}",
+            size(traffic.sent),
+            size(traffic.received)
+        )?;
         let free = disk.free.map(|free| format!(", {} free", size(free))).unwrap_or_default();
         writeln!(text, "disk       {} used{free}", size(disk.used))?;
         match &*self.role {

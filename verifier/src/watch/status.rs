@@ -31,7 +31,7 @@ impl Seen {
         let way = Way::of(true, peers.line(steward), peers.may_dial(steward));
         status.peers.insert(0, Peer::steward(&steward.member, steward.addresses.clone(), way));
         let (sent, received) = Peers::traffic(peers);
-        status.traffic = Traffic { sent, received };
+        status.traffic = Traffic { sent, received, relayed: 0 };
         status.waits.extend((work > 0).then(|| Wait::new(format!("{work} of its own tasks"), [])));
         status
     }

@@ -1,4 +1,5 @@
-//! A member that nobody can dial, as behind a home router: it is met at the steward's relay (CHAN-27).
+//! A member that nobody can dial, as behind a home router: it is met at the steward's relay (CHAN-27), and at that of a member
+//! (CHAN-29).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -235,7 +235,7 @@ impl NodeDriver {
         {
             self.progress.line(
                 "nobody can dial this machine, as behind most home routers: it goes through the router by hole punching, and \
-                 where that fails over the steward's relay",
+                 where that fails over a relay, of another member or the steward",
             );
             self.spawn(async move { met.await.ok().map(NodeInput::Met) });
         }

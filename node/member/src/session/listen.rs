@@ -9,6 +9,7 @@ use muster_net::address::is_loopback;
 use muster_net::capacity::Capacity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
+use muster_net::relay::member::MemberRelay;
 use muster_net::seats::ConnectionLimit;
 use muster_net::serve::serve;
 use muster_net::shares::Shares;
@@ -73,11 +74,21 @@ pub(super) async fn listen(
     };
     let text =
         Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
+    let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
+    let listener = match options.relay.then(|| MemberRelay::new(endpoint, address, shares.clone())).flatten()
+    {
+        Some(relay) => {
+            let listener = listener.with_member_relay(&relay);
+            // A membership listens once.
+            let _ = shared.relay.set(relay);
+            listener
+        }
+        None => listener,
+    };
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(serve(listener, endpoint.clone(), shared.clone(), async move {
         let _ = stopped.await;
     }));
-    let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok((addresses, Served { shares: Some(shares), _stop: Some(stop) }))
 }
 

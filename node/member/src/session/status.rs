@@ -52,7 +52,7 @@ impl Seen {
         status.peers.insert(0, peer);
         self.pulse.fill(&mut status);
         let (sent, received) = peers.traffic();
-        status.traffic = Traffic { sent, received };
+        status.traffic = Traffic { sent, received, relayed: peers.relayed() };
         status.waits.extend(waits(driver));
         status.paused = paused.cloned();
         status

@@ -61,7 +61,8 @@ wire! {
         Ask(Signed<Ask>),
         /// Bytes of the outline of a committed file: the nodes of its pages, one after the other. From the steward, or who has it.
         Outline(DataQuery),
-        /// A place at the relay, for as long as it is asked for again, under this key. From the steward, by a member.
+        /// A place at the relay, for as long as it is asked for again, under this key. From the steward, or from a member that
+        /// others can dial, by a member.
         Relay(EndpointKey),
     }
 }
@@ -248,7 +249,7 @@ wire! {
 }
 
 wire! {
-    /// What it takes to use the steward's relay, which is where its channels are.
+    /// What it takes to use somebody's relay, which is where its channels are.
     pub struct RelayTerms {
         /// The certificate that it shows.
         pub certificate: Bytes<{ limits::CERTIFICATE_BYTES }>,

@@ -11,14 +11,14 @@ use crate::seats::ConnectionLimit;
 use crate::serve::{Unanswered, serve};
 use crate::shares::Shares;
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-fn endpoint(name: u8) -> Endpoint {
+pub(crate) fn endpoint(name: u8) -> Endpoint {
     Endpoint::new(RunId(Digest([7; 32])), Arc::new(Identity::from_secret(&[name; 32])))
 }
 
 /// A steward, its relay, and who has a place there; the steward's address.
-async fn steward(members: Vec<MemberId>, tasks: &mut JoinSet<()>) -> (Endpoint, String) {
+pub(crate) async fn steward(members: Vec<MemberId>, tasks: &mut JoinSet<()>) -> (Endpoint, String) {
     steward_with(members, tasks, |_| ()).await
 }
 
@@ -60,7 +60,7 @@ async fn steward_at<T>(
 }
 
 /// A member that has reached the steward, and says back what it is told to whoever comes through its router.
-async fn member(name: u8, steward: &str, tasks: &mut JoinSet<()>) -> Endpoint {
+pub(crate) async fn member(name: u8, steward: &str, tasks: &mut JoinSet<()>) -> Endpoint {
     let member = endpoint(name);
     Client::dial(steward, &member, Some(endpoint(1).id())).await.unwrap();
     member.meet_at(endpoint(1).id());

@@ -92,6 +92,12 @@ fn text(status: &Status) -> String {
         "Over channels, since the program began.",
         &one(traffic.received as f64),
     );
+    say(
+        "relayed_bytes_total",
+        "counter",
+        "Of others, that this program's relay has carried.",
+        &one(traffic.relayed as f64),
+    );
     say("disk_used_bytes", "gauge", "That the folder takes.", &one(disk.used as f64));
     let free: Vec<_> = disk.free.map(|free| (String::new(), free as f64)).into_iter().collect();
     say("disk_free_bytes", "gauge", "That are free where the folder is.", &free);
