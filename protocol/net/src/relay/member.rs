@@ -17,7 +17,7 @@ use crate::rate::Valves;
 use crate::shares::Shares;
 
 /// Members that have a place at one time.
-const PLACES: usize = 32;
+const PLACES: usize = 16;
 /// Bytes a second that a relay carries, in all: what its volunteer has not bounded.
 const LINE: u64 = 4_000_000;
 /// What part of a bounded line it carries, and the least of it that is of use to anybody.
