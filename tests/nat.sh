@@ -11,7 +11,8 @@
 #   home        two behind the same router
 #   firewall    two with IPv6 addresses, behind firewalls that let nothing in
 #   relays      two, each behind a symmetric router of its own, and one that anybody can dial, at which they meet; it is killed after a
-#               third of the rounds, and the others go on over the steward's relay
+#               third of the rounds, and the others go on over the steward's relay; four times as many rounds, since looking for a
+#               relay takes seconds
 #   hangs       the same, but the one that anybody can dial hangs: its connections stay, and carry nothing any more
 #   restart     as port, and the steward, whose relay they meet at, is killed and started again after a third of the rounds
 #

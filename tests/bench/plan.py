@@ -87,12 +87,13 @@ def main():
             (folder / f"{local}.toml").write_text(uneven.settings(SIZE, 10, len(LINES[0][0]), local))
             runs[local] = folder / f"run{local}"
             out(program, "run", "new", "--config", folder / f"{local}.toml", "--data", folder / "corpus", "--out", runs[local])
-        leaf, rest = compute(program, runs[1])
-        print(f"a leaf takes {leaf:.3f} s and the rest of a round {rest:.3f} s, with {len(LINES[0][0])} nodes on {os.cpu_count()} processors",
-              flush=True)
+        costs = {local: compute(program, run) for local, run in runs.items()}
+        for local, (leaf, rest) in costs.items():
+            print(f"{local} steps: a leaf takes {leaf:.3f} s and the rest of a round {rest:.3f} s, with {len(LINES[0][0])} nodes on "
+                  f"{os.cpu_count()} processors", flush=True)
         for cell in arguments.cells:
             lines, rounds, local = cells[cell]
-            said, seen = predicted(program, runs[local], lines, local, leaf, rest), measured(program, lines, rounds, local)
+            said, seen = predicted(program, runs[local], lines, local, *costs[local]), measured(program, lines, rounds, local)
             good += abs(said / seen - 1) <= WITHIN
             print(f"{cell:>3}  {', '.join(lines):<22} {local} steps: planned {said:.2f} s, measured {seen:.2f} s, {said / seen:.2f} of it",
                   flush=True)

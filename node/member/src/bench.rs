@@ -452,7 +452,7 @@ mod tests {
             "leaf",
             "an hour",
             "tokens",
-            "round",
+            "beside its leaves: hashes",
             "memory",
             "of computing on 4 machines like this one",
             "can help   yes, because 16 of a round's 16 leaves fit into the 21.0 s",
@@ -489,6 +489,20 @@ mod tests {
         let failure =
             bench(&BenchOptions { workload: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
+    }
+
+    #[test]
+    fn the_rest_of_a_round_is_timed_whatever_the_run_exchanges() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("run.toml");
+        let model = "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\n";
+        for more in ["", "[local]\nsteps = 8\n", "family = \"mixture\"\n"] {
+            std::fs::write(&settings, format!("{model}{more}")).unwrap();
+            let (workload, machine) = (Workload::At(settings.clone()), Machine::new(1, None));
+            let patience = Duration::from_millis(50);
+            let report = bench(&BenchOptions { workload, machine, precision: None, patience }).unwrap();
+            assert!(report.seconds().unwrap().1 > 0.0, "{more}: {}", report.text());
+        }
     }
 
     #[test]

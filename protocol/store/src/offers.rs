@@ -59,6 +59,9 @@ impl RowFiles {
         let mut before = 0;
         for (shard, exponents) in in_memory {
             let (id, count) = (shard.id, shard.size.coefficients);
+            let lacks =
+                || StoreError::refused(&PathBuf::from(ROWS), "a shard has no roots", "nothing is kept");
+            let known = *roots.shard(id).ok_or_else(lacks)?;
             let mut new = self.begin_known(shard.size, true)?;
             for vector in VECTORS {
                 for first in (0..count).step_by(PIECE) {
@@ -67,9 +70,6 @@ impl RowFiles {
                     new.write(vector, &piece)?;
                 }
             }
-            let lacks =
-                || StoreError::refused(&PathBuf::from(ROWS), "a shard has no roots", "nothing is kept");
-            let known = *roots.shard(id).ok_or_else(lacks)?;
             rows.insert(id, new.finish_as(shard, &exponents, known)?);
             before += count;
         }

@@ -174,7 +174,7 @@ impl NewRow {
             second,
         };
         let (exponents, sums) = (exponents.into(), Arc::new(sums));
-        [Some(&parameters), moments.as_ref()].into_iter().flatten().for_each(|file| file.is_whole());
+        [Some(&parameters), moments.as_ref()].into_iter().flatten().for_each(|file| file.complete());
         Ok(RowFile { shard, exponents, roots, parameters, moments, sums })
     }
 }

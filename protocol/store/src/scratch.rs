@@ -1,5 +1,5 @@
 //! Files that outlive no process. One that nobody has any more is written over by the next one of its length: its pages and its
-//! place on the disk are there already, which takes a quarter of the time.
+//! place on the disk are there already.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -83,8 +83,8 @@ impl ScratchFile {
         self.is_new
     }
 
-    /// All of it is written.
-    pub(crate) fn is_whole(&self) {
+    /// From now on all of it is written.
+    pub(crate) fn complete(&self) {
         self.whole.store(true, Ordering::Relaxed);
     }
 }
@@ -142,7 +142,7 @@ mod tests {
         let count = || fs::read_dir(&directory).unwrap().count();
         let whole = |bytes| {
             let file = files.file(bytes).unwrap();
-            file.is_whole();
+            file.complete();
             file
         };
         let (one, another) = (whole(5), whole(5));

@@ -97,7 +97,7 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
     let begun = Instant::now();
     backend.apply(manifest, &mut state, &update);
     let updated = begun.elapsed();
-    let round = exchange(manifest, &sum, &state).map(|exchanged| (updated + exchanged).as_secs_f64());
+    let round = exchange(manifest, sum, &state).map(|exchanged| (updated + exchanged).as_secs_f64());
     Timings { leaf: leaf.as_secs_f64(), basis, round }
 }
 
