@@ -39,13 +39,20 @@ def settings(size, rounds, nodes, local):
             "[timers]\ncommit = 60.0\npart = 120.0\nresult = 120.0\n")
 
 
+def texts(folder):
+    """A text to train on, and hardly one to measure losses on: the steward's measuring would share the nodes' processors."""
+    squares = " ".join(str(number * number) for number in range(40_000))
+    (folder / "text.txt").write_text(squares)
+    (folder / "held-out.txt").write_text(squares[:400])
+
+
 def play(program, hosts, arguments, folder):
     """The log's entries of all rounds of a run, and the bytes that each host's device sent and received."""
     at = lambda name: str(folder / name)
     nodes = len(hosts) - 1
     (folder / "run.toml").write_text(settings(arguments.size, arguments.rounds, nodes, arguments.local))
-    (folder / "text.txt").write_text(" ".join(str(number * number) for number in range(40_000)))
-    say(program, "data", "pack", "--text", at("text.txt"), "--out", at("corpus"))
+    texts(folder)
+    say(program, "data", "pack", "--text", at("text.txt"), "--held-out", at("held-out.txt"), "--out", at("corpus"))
     say(program, "run", "new", "--config", at("run.toml"), "--data", at("corpus"), "--out", at("run"))
     running = []
 

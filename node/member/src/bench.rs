@@ -413,7 +413,7 @@ impl Benchmark {
             ("device", format!("{own:.0} tokens/s, {times:.2} times the processor's {other:.0}{estimated}"))
         }));
         lines.extend(round.map(|round| {
-            ("round", format!("{round:.3} s beside its leaves: hashes, packing, its part, the update"))
+            ("round", format!("{round:.3} s beside its leaves: packing, hashes, its part, the update, what it sends and keeps"))
         }));
         lines
     }

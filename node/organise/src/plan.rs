@@ -20,6 +20,8 @@ use self::gossip::{Draws, Topology, period};
 pub const LOCAL: [u32; 4] = [1, 8, 32, 128];
 /// How many times as long as its computing a step may take before more local steps are recommended: those cost quality.
 const WORTH: f64 = 1.25;
+/// Bytes a parameter of the second moments of local updates, of a contribution and of the results alike, about.
+const MOMENTS: f64 = 0.8;
 /// The seed of all draws: who asks twice has the same answer.
 const SEED: u64 = 1;
 /// Lines that are looked at for where a recommendation flips, as parts of those given: two to the power of halves up to this.
@@ -272,9 +274,18 @@ impl Job {
     }
 }
 
-/// Bytes a parameter of a contribution, and of the results, about, by the bits of their grids (tests/bench/README.md, Bytes).
-fn packed(grid_bits: u8, result_bits: u8) -> (f64, f64) {
-    (0.67 + 0.125 * f64::from(grid_bits), 0.37 + 0.123 * f64::from(result_bits))
+/// Bytes a parameter of what a round with so many nodes moves of a contribution, and of the results, about (tests/bench/README.md,
+/// Bytes).
+///
+/// A grid has 2^`grid_bits` steps to the usual size of an aggregate (GRID-5), the mean of n leaves. These are mostly noise, so that
+/// the sum of m of them is √(m·n) times as large. Of local updates the aggregate is a whole contribution's move (LOCAL-6).
+fn packed(manifest: &Manifest, nodes: u32) -> (f64, f64) {
+    let grids = [manifest.training.grid_bits, manifest.aggregation.result_bits].map(f64::from);
+    // LOCAL-9: a second plane travels in some rounds.
+    let moments = manifest.local().map_or(0.0, |local| MOMENTS / f64::from(local.moments_every.max(1)));
+    let m = if manifest.local().is_some() { 1.0 } else { f64::from(manifest.leaves_of_seat(nodes)) };
+    let larger = f64::log2(m * m * f64::from(nodes)) / 2.0;
+    (0.295 + 0.125 * (grids[0] + larger) + moments, 0.37 + 0.123 * grids[1] + moments)
 }
 
 /// The job of a run whose members take so many seconds for a leaf and for the rest of a round, over these lines.
@@ -286,7 +297,7 @@ pub fn job(manifest: &Manifest, leaf: f64, rest: f64, mut exchange: Exchange) ->
         None => f64::from(manifest.leaves_of_seat(nodes)),
     };
     let parameters = manifest.model.parameters() as f64;
-    let (contribution, results) = packed(manifest.training.grid_bits, manifest.aggregation.result_bits);
+    let (contribution, results) = packed(manifest, nodes);
     (exchange.contribution, exchange.results) = (contribution * parameters, results * parameters);
     let tokens = f64::from(manifest.training.leaf_windows) * f64::from(manifest.model.sequence);
     Job {

@@ -491,8 +491,8 @@ pub(super) struct PlanArguments {
     /// Seconds that a member takes for a leaf [default: measured here].
     #[arg(long, value_name = "SECONDS", value_parser = time)]
     pub(super) leaf: Option<f64>,
-    /// Seconds that a member computes in a round beside its leaves: hashes, packing, its part, the update [default: measured here;
-    /// 0 with --leaf].
+    /// Seconds that a member takes in a round beside its leaves: packing, hashes, its part, the update, what it sends and keeps
+    /// [default: measured here; 0 with --leaf].
     #[arg(long, value_name = "SECONDS", value_parser = time)]
     pub(super) rest: Option<f64>,
     /// Lines of members in Mbit/s, up and down. May be given several times [default: 100, of as many members as the run begins

@@ -18,6 +18,14 @@ pub fn encode<T: BorshSerialize + ?Sized>(value: &T) -> Vec<u8> {
     borsh::to_vec(value).expect("writing to a vector does not fail, and every list is bounded when built")
 }
 
+/// Bytes of [`encode`]'s result, which is not made.
+///
+/// # Panics
+/// As [`encode`].
+pub fn encoded_length<T: BorshSerialize + ?Sized>(value: &T) -> u64 {
+    borsh::object_length(value).expect("counting does not fail, and every list is bounded when built") as u64
+}
+
 /// Reads a value that fills `bytes` exactly (CODEC-10).
 ///
 /// # Errors

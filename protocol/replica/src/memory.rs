@@ -64,6 +64,12 @@ impl Need {
         Self { text: 0, ..self }
     }
 
+    /// The same, and so many parameters in memory at least, on which the calibration leaf is computed: the first state goes to
+    /// the disk after that.
+    fn from_the_beginning(self, parameters: u64) -> Self {
+        Self { model: self.model.max(vectors(parameters, 1).saturating_add(PROGRAM)), ..self }
+    }
+
     /// In all.
     pub fn bytes(&self) -> u64 {
         self.parts().iter().fold(0, |all, (bytes, _)| all.saturating_add(*bytes))
@@ -96,6 +102,11 @@ pub fn largest(parts: &[(u64, &'static str)], whole: u64) -> String {
 /// What following a run with all its rows takes: the state with its moments and earlier ones, as far as they are in memory,
 /// results, which are applied as they travel, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
+    let need = holding_all(manifest, threads);
+    need.from_the_beginning(manifest.model.all_parameters())
+}
+
+fn holding_all(manifest: &Manifest, threads: usize) -> Need {
     let all = manifest.model.all_parameters();
     holding(manifest, threads, all, results(manifest, all, usize::MAX))
 }
@@ -128,7 +139,7 @@ pub fn auditing_at_most(manifest: &Manifest, machine: &Machine) -> Need {
 
 /// Following, with a state that leaves are computed on, so many vectors of integers, and so many contributions.
 fn judging(manifest: &Manifest, machine: &Machine, integers: u64, contributions: u64) -> Need {
-    let need = following(manifest, machine.threads);
+    let need = holding_all(manifest, machine.threads);
     let audited = vectors(manifest.model.parameters(), vectors_read(manifest) + integers);
     let fetched = contribution(manifest).saturating_mul(contributions);
     let leaves = need.leaves.max(machine.buffers(manifest));
@@ -153,7 +164,8 @@ pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
     let path = manifest.model.parameters();
     let waiting = if is_away(path) { 0 } else { waiting(path) };
     let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting) };
-    Need { model: need.model.saturating_add(contribution(manifest)).saturating_add(measured), ..need }
+    let model = need.model.saturating_add(contribution(manifest)).saturating_add(measured);
+    Need { model, ..need }.from_the_beginning(path)
 }
 
 /// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait; the state

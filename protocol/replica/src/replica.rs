@@ -35,6 +35,9 @@ pub enum Keeps {
     Path(Option<Row>),
 }
 
+/// Parameters times tokens of the first state's leaf from which it is told: some seconds on one thread.
+const TOLD_WORK: u64 = 1 << 36;
+
 /// State before some round, the states of the rounds before it, and what computes on them.
 pub struct Replica {
     manifest: Arc<Manifest>,
@@ -61,6 +64,20 @@ pub struct Replica {
     stopwatch: Arc<Stopwatch>,
 }
 
+/// Says what takes minutes with a large model, before it begins. Local updates need no gradient for it (LOCAL-12).
+fn tell_of_genesis(manifest: &Manifest) {
+    let (parameters, tokens) = (
+        manifest.model.all_parameters(),
+        u64::from(manifest.training.leaf_windows) * u64::from(manifest.model.sequence),
+    );
+    if manifest.local().is_none() && parameters.saturating_mul(tokens) > TOLD_WORK {
+        tracing::info!(
+            "computing the first state of the run: {parameters} parameters, and their gradient over {tokens} tokens, which takes \
+             as long as a leaf"
+        );
+    }
+}
+
 impl Replica {
     /// The initial state of a run, which follows from its manifest and the files that this commits to.
     ///
@@ -72,6 +89,7 @@ impl Replica {
         threads: usize,
         path: Option<Path>,
     ) -> Result<Self, Misuse> {
+        tell_of_genesis(&manifest);
         let mut arithmetic = Exact::new(threads, path)?;
         // One leaf is worth no packed matrices: they would take more than the state does.
         arithmetic.pack_up_to(0);

@@ -14,7 +14,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use borsh::BorshDeserialize;
-use muster_core::codec::{decode, encode};
+use muster_core::codec::{decode, encode, encoded_length};
 use muster_core::ids::{Block, Digest, MemberId, Round};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::wire::BlockData;
@@ -59,15 +59,15 @@ impl Home {
     ) -> Result<()> {
         let directory = self.contribution(round, member);
         files::make_directory(&directory)?;
-        let encoded = || blocks.clone().map(|block| encode::<BlockData>(block.borrow()));
         // As the codec has a list: its length first.
-        let (count, bytes) =
-            encoded().fold((0u32, 0), |(count, bytes), block| (count + 1, bytes + block.len() as u64));
+        let (count, bytes) = blocks.clone().fold((0u32, 0), |(count, bytes), block| {
+            (count + 1, bytes + encoded_length::<BlockData>(block.borrow()))
+        });
         let count = count.to_le_bytes();
         let (path, name) = (part_path(&directory, label), part_name(round, member, label));
         files::write_sealed_pieces(&path, Care::Cheap, &name, count.len() as u64 + bytes, &|take| {
             take(&count)?;
-            encoded().try_for_each(|block| take(&block))
+            blocks.clone().try_for_each(|block| take(&encode::<BlockData>(block.borrow())))
         })
     }
 

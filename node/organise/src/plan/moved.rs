@@ -25,7 +25,7 @@ impl Moved {
     /// In a run.
     pub fn of(manifest: &Manifest) -> Self {
         let parameters = manifest.model.parameters() as f64;
-        let (contribution, results) = packed(manifest.training.grid_bits, manifest.aggregation.result_bits);
+        let (contribution, results) = packed(manifest, u32::from(manifest.admission.start_nodes).max(1));
         // Each aggregator of a part takes it in.
         let replicas = f64::from(manifest.aggregation.replicas.max(1));
         Self { parts: replicas * contribution * parameters, results: replicas * results * parameters }

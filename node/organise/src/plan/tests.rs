@@ -1,3 +1,6 @@
+use muster_core::ids::MemberId;
+use muster_core::manifest::fixture::tiny;
+
 use super::exchange::Link;
 use super::gossip::Topology;
 use super::*;
@@ -149,4 +152,25 @@ fn what_a_step_waits_for_adds_up_to_its_seconds() {
     }
     let (synchronous, delayed) = (homes(20.0).step(Way::AllReduce), homes(20.0).step(Way::Delayed));
     assert!(delayed.seconds < synchronous.seconds, "the exchange hides beneath the computing");
+}
+
+#[test]
+fn bytes_are_those_that_were_counted() {
+    // tests/bench/README.md: `bytes.py`, four members with four leaves each, by `grid_bits` and `result_bits`; then the members of
+    // `exchange.py`, with a leaf each.
+    let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 1000, 4);
+    let near = |said: f64, seen: f64| assert!((said / seen - 1.0).abs() < 0.05, "{said} {seen}");
+    manifest.training.leaves = 16;
+    for (grids, seen) in
+        [((13, 8), (2.28, 1.34)), ((8, 8), (1.66, 1.34)), ((8, 4), (1.65, 0.84)), ((4, 4), (1.16, 0.84))]
+    {
+        (manifest.training.grid_bits, manifest.aggregation.result_bits) = grids;
+        let (contribution, results) = packed(&manifest, 4);
+        near(contribution, seen.0);
+        near(results, seen.1);
+    }
+    manifest.training.leaves = 4;
+    (manifest.training.grid_bits, manifest.aggregation.result_bits) = (8, 4);
+    let (contribution, results) = packed(&manifest, 4);
+    near(contribution + results, 23.7 / 10.7);
 }
