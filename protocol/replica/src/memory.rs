@@ -66,7 +66,7 @@ impl Need {
 
     /// The same, and so many parameters in memory at least, on which the calibration leaf is computed: the first state goes to
     /// the disk after that.
-    fn from_the_beginning(self, parameters: u64) -> Self {
+    fn since_its_beginning(self, parameters: u64) -> Self {
         Self { model: self.model.max(vectors(parameters, 1).saturating_add(PROGRAM)), ..self }
     }
 
@@ -103,7 +103,7 @@ pub fn largest(parts: &[(u64, &'static str)], whole: u64) -> String {
 /// results, which are applied as they travel, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let need = holding_all(manifest, threads);
-    need.from_the_beginning(manifest.model.all_parameters())
+    need.since_its_beginning(manifest.model.all_parameters())
 }
 
 fn holding_all(manifest: &Manifest, threads: usize) -> Need {
@@ -165,7 +165,7 @@ pub fn hosting(manifest: &Manifest, threads: usize) -> Need {
     let waiting = if is_away(path) { 0 } else { waiting(path) };
     let measured = if path > MEASURED { 0 } else { vectors(path, 1 + waiting) };
     let model = need.model.saturating_add(contribution(manifest)).saturating_add(measured);
-    Need { model, ..need }.from_the_beginning(path)
+    Need { model, ..need }.since_its_beginning(path)
 }
 
 /// What a replay with a folder takes: of several rows one is in memory, and the aggregates of which a row may wait; the state
