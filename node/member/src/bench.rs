@@ -452,7 +452,7 @@ mod tests {
             "leaf",
             "an hour",
             "tokens",
-            "beside its leaves: hashes",
+            "beside its leaves: packing",
             "memory",
             "of computing on 4 machines like this one",
             "can help   yes, because 16 of a round's 16 leaves fit into the 21.0 s",
