@@ -83,6 +83,7 @@ def times(log):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--holders", type=int, default=1000, help="Mbit/s of their lines")
     parser.add_argument("--program", type=pathlib.Path, help="a built `muster`, instead of one of this tree")
     parser.add_argument("--play", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -91,7 +92,7 @@ def main():
         return play(program, arguments.play)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-fetch-"))
     try:
-        links = ["sh", ROOT / "tests/links.sh", "--rates", ",".join(["1000"] * (NODES + 1) + [str(RATE)]), "--delay", "15ms", "--"]
+        links = ["sh", ROOT / "tests/links.sh", "--rates", ",".join(map(str, [1000] + [arguments.holders] * NODES + [RATE])), "--delay", "15ms", "--"]
         command = [*links, sys.executable, __file__, "--program", program, "--play", folder]
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
         print(done.stdout, end="", flush=True)
