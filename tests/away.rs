@@ -154,6 +154,47 @@ fn a_node_within_its_rate_takes_its_time_to_fetch_the_text() {
     run.check_end(&["slow"]);
 }
 
+/// A run whose rounds are shorter than slow lines take for a state, and a member that trains in it.
+fn quick() -> (Run, Vec<Process>, String) {
+    // All rounds are remembered.
+    let settings = Settings { rounds: 4000, nodes: 1, contributions: 4000, ..Settings::default() };
+    let run = Run::waiting(programs!(), &settings.to_string().replace("width = 16", "width = 64"), 1);
+    let steward = run.host();
+    let nodes = run.invite("node", 2);
+    let first = run.join("first", &nodes, &[]);
+    // Whoever comes later fetches a state, and not the first results.
+    run.wait_round(40);
+    (run, vec![steward, first], nodes)
+}
+
+#[test]
+fn state_10_a_state_stays_while_a_slow_line_carries_it() {
+    let (run, _running, nodes) = quick();
+    let newcomer = run.join("newcomer", &nodes, &["--max-rate", "3/3"]);
+    newcomer.wait_for_log("fetching the state");
+    let before = run.events("round").len();
+    newcomer.wait_for_log("of the model from");
+    let after = run.events("round").len();
+    // So long a state stays that nobody fetches.
+    assert!(after > before + 9, "{before} {after}");
+    assert!(!newcomer.log().contains("unavailable"), "{}", newcomer.log());
+}
+
+#[test]
+fn state_14_who_was_outpaced_by_rounds_catches_up_before_it_is_admitted() {
+    let (run, running, nodes) = quick();
+    let newcomer = run.join("newcomer", &nodes, &["--max-rate", "10/10"]);
+    newcomer.wait_for_log("leaves counted");
+    let rounds = |log: &str| -> Vec<u32> {
+        let number = |line: &str| line.split_once("INFO round ")?.1.split('/').next()?.parse().ok();
+        log.lines().filter_map(number).collect()
+    };
+    let (steward, newcomer) = (running[0].log(), newcomer.log());
+    let until = steward.rfind("admitted node").expect("it was admitted");
+    let (then, first) = (rounds(&steward[..until]).pop(), rounds(&newcomer).first().copied());
+    assert!(then.zip(first).is_some_and(|(then, first)| first + 4 > then), "{then:?} {first:?} {newcomer}");
+}
+
 /// The day's bytes are kept, so that another process does not begin anew.
 #[test]
 fn a_node_whose_traffic_is_used_up_pauses_until_midnight_also_after_a_restart() {

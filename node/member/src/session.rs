@@ -65,6 +65,9 @@ use super::{End, JoinError, JoinOptions};
 
 /// How often admission is asked for where the steward does not answer.
 const TRIES: usize = 5;
+/// How many times news are waited for to catch up with the state before admission is asked for. After that rounds are shorter than
+/// they take to come here, or nobody gives a state: they wait for members.
+const STEPS: usize = 8;
 
 pub(super) struct Session {
     driver: NodeDriver,
@@ -326,11 +329,18 @@ impl Session {
         let me = self.me();
         // Caught up first. The ledger alone says whether this key was admitted, has left or was banned; and a round waits for
         // whoever has a seat in it, also while that one still reads the rounds before.
-        while self.follower.ledger().stage() == Stage::Empty
-            || self.follower.ledger().height().0 == 0
-            || !self.follower.is_current()
-        {
-            self.follower.step().await?;
+        // STATE-14.
+        let mut left = STEPS;
+        loop {
+            let follower = &mut self.follower;
+            let begun = follower.ledger().stage() != Stage::Empty && follower.ledger().height().0 > 0;
+            if begun && follower.is_current() {
+                if follower.in_step() || follower.ledger().member(&me).is_some() || left == 0 {
+                    break;
+                }
+                left -= 1;
+            }
+            follower.step().await?;
         }
         if let Some(member) = self.follower.ledger().member(&me) {
             return match member.standing {

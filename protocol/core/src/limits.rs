@@ -146,8 +146,10 @@ pub const FAILURES: u8 = 7;
 pub const FORGIVING: u32 = 64;
 /// Rounds between two states that are kept for others.
 pub const OFFER_ROUNDS: u32 = 3;
-/// States that one member keeps for others.
+/// The newest states that one member keeps for others.
 pub const OFFERS: usize = 2;
+/// Earlier states that it keeps beside them while somebody fetches them.
+pub const OFFERS_FETCHED: usize = 1;
 /// Runs of a vector in one piece of a state: 2 MiB.
 pub const OFFER_RUNS: usize = 32;
 /// How many times a node sends one member as many bytes as it keeps of a state.

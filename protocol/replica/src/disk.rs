@@ -4,7 +4,7 @@
 //! as many seats as the run begins with. With more members the ledger is longer; [`longest_ledger`] bounds it.
 
 use muster_core::layout::Layout;
-use muster_core::limits::{OFFERS, PARTS, SEATS, SHARE_PARTS};
+use muster_core::limits::{OFFERS, OFFERS_FETCHED, PARTS, SEATS, SHARE_PARTS};
 use muster_core::manifest::Manifest;
 use muster_core::regime::Regime;
 
@@ -14,7 +14,7 @@ use crate::text::is_fetched_first;
 /// States on disk for others at most: those that are kept, and the next one, which is written aside (STATE-10). Nothing is written
 /// of one that is on the disk anyway.
 fn offered(manifest: &Manifest) -> u64 {
-    OFFERS as u64 + u64::from(!memory::is_away(manifest.model.parameters()))
+    (OFFERS + OFFERS_FETCHED) as u64 + u64::from(!memory::is_away(manifest.model.parameters()))
 }
 
 /// Rounds between two states on the disk of a steward.

@@ -75,6 +75,8 @@ pub struct Follower {
     notice: u64,
     /// The height of the run when the steward last answered.
     newest: Height,
+    /// Whether that is long ago: so much was taken in since that rounds have gone on.
+    outpaced: bool,
     pending: VecDeque<Pending>,
     prefetches: Prefetches,
     row_holders: RowHolders,
@@ -114,6 +116,7 @@ impl Follower {
             board: 0,
             notice: 0,
             newest: Height::default(),
+            outpaced: false,
             pending: VecDeque::new(),
             prefetches: Prefetches::default(),
             row_holders: RowHolders::default(),
@@ -228,10 +231,11 @@ impl Follower {
         &self.replica
     }
 
-    /// Whether the replica holds the newest sealed state.
+    /// Whether the replica holds the newest sealed state, as far as the steward said just now.
     pub fn in_step(&self) -> bool {
         let replica = lock(&self.replica);
         self.pending.is_empty()
+            && !self.outpaced
             && replica.round() == self.ledger.next_round()
             && self.ledger.stage() != Stage::Empty
     }
@@ -273,7 +277,7 @@ impl Follower {
             events.push(Event::Notice(Box::new(notice)));
         }
         // Behind by many records, states in between would be computed, or fetched, for nothing.
-        self.newest = news.newest;
+        (self.newest, self.outpaced) = (news.newest, false);
         if self.is_current() {
             self.catch_up(&mut events).await?;
         }

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use muster_core::codec::{Bytes, List};
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, MemberId, Round, ShardId};
 use muster_core::layout::ShardSize;
-use muster_core::limits::{CHUNK_COEFFICIENTS, OFFER_RUNS, OFFER_STRANGERS, OFFER_TIMES, OFFERS};
+use muster_core::limits::{
+    CHUNK_COEFFICIENTS, OFFER_RUNS, OFFER_STRANGERS, OFFER_TIMES, OFFERS, OFFERS_FETCHED,
+};
 use muster_core::lock::lock;
 use muster_core::merkle::{self, Tree};
 use muster_core::messages::offer::{StateOffer, StatePiece, StateQuery, StateVector, is_offered};
@@ -20,6 +23,9 @@ use muster_store::offers::{OfferFile, OfferHead};
 use muster_store::rows::RowFiles;
 
 use crate::replica::Replica;
+
+/// Whoever was sent a piece of a state so long ago does not fetch it any more.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Who asks, and how much of a state it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub struct Offers {
     files: RowFiles,
     replica: Arc<Mutex<Replica>>,
     held: Mutex<VecDeque<Arc<Kept>>>,
+    /// Rounds that are remembered, whose results lead on from a state.
+    remembered: u32,
     /// One state is written at a time.
     writing: Mutex<()>,
     /// Whether the last state had moved on before it was written.
@@ -50,15 +58,31 @@ struct Kept {
     file: OfferFile,
     /// Made of the file once somebody asks.
     trees: Mutex<BTreeMap<(ShardId, StateVector), Arc<Tree>>>,
-    /// Bytes sent, by member; all strangers are one.
-    sent: Mutex<BTreeMap<Option<MemberId>, u64>>,
+    /// What was sent to each member; all strangers are one.
+    sent: Mutex<BTreeMap<Option<MemberId>, Sent>>,
+}
+
+/// What one asker was sent of a state.
+#[derive(Default)]
+struct Sent {
+    bytes: u64,
+    /// When the last piece was.
+    last: Option<Instant>,
+}
+
+/// Who fetches a state. The first stays where there is no room for both: a stranger keeps no state from a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fetcher {
+    Member,
+    Stranger,
 }
 
 impl Offers {
     /// None yet. What the state has in memory is copied to these files.
     pub fn new(files: RowFiles, replica: Arc<Mutex<Replica>>) -> Self {
         let (held, writing, missed) = Default::default();
-        Self { files, replica, held, writing, missed }
+        let remembered = lock(&replica).manifest().retention.contributions;
+        Self { files, replica, held, remembered, writing, missed }
     }
 
     /// Whether the replica's state is one that others may fetch, and is neither kept yet nor being written.
@@ -120,11 +144,20 @@ impl Offers {
     fn take(&self, offer: StateOffer, file: OfferFile) {
         let (root, (trees, sent)) = (offer.roots.root(), Default::default());
         let mut held = lock(&self.held);
+        let oldest = offer.round.0.saturating_sub(self.remembered);
         held.push_back(Arc::new(Kept { offer, root, file, trees, sent }));
-        // The one before stays: somebody may be in the middle of it.
-        while held.len() > OFFERS {
-            held.pop_front();
-        }
+        // Rounds may be shorter than a fetch takes, which would begin anew without end.
+        let earlier = held.len().saturating_sub(OFFERS);
+        let now = Instant::now();
+        let mut fetched: Vec<(Fetcher, Arc<Kept>)> = held
+            .drain(..earlier)
+            .filter(|kept| kept.offer.round.0 >= oldest)
+            .filter_map(|kept| Some((kept.fetcher(now)?, kept)))
+            .collect();
+        // Among equals the older stays, since more of it was fetched.
+        fetched.sort_by_key(|(fetcher, _)| *fetcher);
+        fetched.truncate(OFFERS_FETCHED);
+        fetched.into_iter().for_each(|(_, kept)| held.push_front(kept));
     }
 
     /// Drops all of them, for a membership that is over.
@@ -183,15 +216,25 @@ impl Kept {
     /// no more entries than members, and one.
     fn charge(&self, asker: Asker, bytes: u64) -> bool {
         let (name, times) = match asker {
-            Asker::Anybody => return true,
+            Asker::Anybody => (None, u64::MAX),
             Asker::Member(member) => (Some(member), OFFER_TIMES),
             Asker::Stranger => (None, OFFER_STRANGERS),
         };
         let mut all = lock(&self.sent);
         let sent = all.entry(name).or_default();
-        let within = sent.saturating_add(bytes) <= times.saturating_mul(self.file.bytes());
-        *sent += if within { bytes } else { 0 };
+        let within = sent.bytes.saturating_add(bytes) <= times.saturating_mul(self.file.bytes());
+        if within {
+            (sent.bytes, sent.last) = (sent.bytes.saturating_add(bytes), Some(Instant::now()));
+        }
         within
+    }
+
+    /// Who fetches it now.
+    fn fetcher(&self, now: Instant) -> Option<Fetcher> {
+        let fetches = |sent: &Sent| sent.last.is_some_and(|last| now.duration_since(last) < PAUSE);
+        let all = lock(&self.sent);
+        let fetching = all.iter().filter(|(_, sent)| fetches(sent));
+        fetching.map(|(name, _)| if name.is_some() { Fetcher::Member } else { Fetcher::Stranger }).min()
     }
 
     fn piece(

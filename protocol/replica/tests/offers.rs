@@ -92,7 +92,7 @@ fn refused(why: &str) -> Unanswered {
 }
 
 #[test]
-fn state_10_the_last_two_states_of_others_are_kept_and_nothing_else() {
+fn state_10_the_last_two_states_are_kept_for_others_and_nothing_else() {
     let member = Member::new("kept");
     member.train(2);
     assert_eq!(member.offers.newest(), None);
@@ -101,7 +101,6 @@ fn state_10_the_last_two_states_of_others_are_kept_and_nothing_else() {
     assert_eq!((first.round, &first.roots), (Round(3), member.replica.lock().unwrap().roots()));
     member.train(8);
     assert_eq!(member.offers.newest().unwrap().round, Round(6));
-    member.sends(Asker::Anybody, &first).unwrap();
     member.train(9);
     let newest = member.offers.newest().unwrap();
     member.sends(Asker::Anybody, &newest).unwrap();
@@ -122,6 +121,27 @@ fn state_10_the_last_two_states_of_others_are_kept_and_nothing_else() {
             refused("no such piece of the state")
         );
     }
+}
+
+#[test]
+fn state_10_an_earlier_state_is_kept_while_somebody_fetches_it() {
+    let member = Member::new("fetched");
+    let kept_at = |round, fetcher: Option<Asker>| {
+        member.train(round);
+        let offer = member.offers.newest().unwrap();
+        let first = query(&offer, StateVector::Exponents, 0);
+        fetcher.map(|asker| member.offers.piece(asker, &first).unwrap());
+        offer
+    };
+    let stranger = Some(Asker::Stranger);
+    let fetchers = [(3, stranger), (6, Some(Asker::Member(MemberId([5; 32])))), (9, None), (12, stranger)];
+    let offers = fetchers.map(|(round, fetcher)| kept_at(round, fetcher));
+    let kept = || offers.iter().map(|offer| member.sends(Asker::Anybody, offer).is_ok()).collect::<Vec<_>>();
+    assert_eq!(kept(), [false, true, true, true], "a stranger's gives way to a member's");
+    member.train(15);
+    assert_eq!(kept(), [false, false, true, true], "8 rounds are remembered");
+    member.train(18);
+    assert_eq!(kept(), [false, false, false, true]);
 }
 
 #[test]

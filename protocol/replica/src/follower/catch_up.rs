@@ -27,6 +27,10 @@ use crate::stopwatch::Phase;
 /// fetched again and again.
 const AGAIN: Duration = Duration::from_millis(500);
 const AT_LAST: Duration = Duration::from_secs(32);
+/// Whoever takes the results of more rounds at once has been outpaced meanwhile.
+const AT_ONCE: usize = 2;
+/// Rounds whose results take as many bytes as a state with its moments, about.
+const LIKE_A_STATE: usize = 16;
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -45,6 +49,12 @@ impl Pending {
             Self::Rewind(..) => None,
         }
     }
+}
+
+/// Results of a round that are being fetched, until it is dropped; by part whether they came.
+struct Fetched {
+    round: Round,
+    tasks: JoinSet<bool>,
 }
 
 impl Follower {
@@ -103,6 +113,8 @@ impl Follower {
 
     /// Applies what is pending, or fetches a state when that is not possible any more.
     pub(super) async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
+        self.outpaced = self.pending.len() > AT_ONCE;
+        let mut ahead = None;
         while let Some(next) = self.pending.front().cloned() {
             let at = lock(&self.replica).round();
             let (round, sealed, height) = match next {
@@ -124,13 +136,18 @@ impl Follower {
                 self.pending.pop_front();
                 continue;
             }
+            if at == round && self.pending.len() > LIKE_A_STATE && self.fetch_state().await? {
+                continue;
+            }
             // Values are kept for a few rounds: whoever comes later takes a whole state instead.
-            if at < round || !self.fetch_results(round).await {
+            if at < round || !self.have_results(round, &mut ahead).await {
                 if !self.fetch_state().await? {
                     return Ok(());
                 }
                 continue;
             }
+            // The next ones come while these are applied.
+            ahead = self.pending.get(1).and_then(Pending::round).and_then(|next| self.fetch_results(next));
             let roots = self.apply(round, sealed.clone()).await?;
             match roots {
                 Some(roots) if roots == sealed => {
@@ -161,16 +178,26 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches what is not there of the sealed results that a round's Outcome applies, all parts at once; whether all of it
-    /// is.
-    async fn fetch_results(&self, round: Round) -> bool {
+    /// Has what a round's Outcome applies here, of which some may be `ahead`; whether all of it is.
+    async fn have_results(&self, round: Round, ahead: &mut Option<Fetched>) -> bool {
+        let ahead = ahead.take().filter(|fetched| fetched.round == round);
+        let Some(mut fetched) = ahead.or_else(|| self.fetch_results(round)) else { return false };
+        while let Some(done) = fetched.tasks.join_next().await {
+            if !done.unwrap_or(false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Fetches what is not there of the sealed results that a round's Outcome applies, all parts at once; none of a round that is
+    /// forgotten.
+    fn fetch_results(&self, round: Round) -> Option<Fetched> {
         let mut tasks = JoinSet::new();
-        let Some(steps) = self.steps(round) else { return false };
-        let results: Option<Vec<Vec<PartResult>>> =
-            steps.into_iter().map(|step| self.results_of(step)).collect();
-        let Some(results) = results else { return false };
+        let results: Vec<Vec<PartResult>> =
+            self.steps(round)?.into_iter().map(|step| self.results_of(step)).collect::<Option<_>>()?;
         for result in results.into_iter().flatten() {
-            let Some(wanted) = self.wanted(&result) else { return false };
+            let wanted = self.wanted(&result)?;
             let (peers, results) = (self.peers.clone(), self.results.clone());
             tasks.spawn(async move {
                 // It may be fetched ahead at the same time.
@@ -182,12 +209,7 @@ impl Follower {
                 fetched.inspect_err(unavailable).is_ok()
             });
         }
-        while let Some(done) = tasks.join_next().await {
-            if !done.unwrap_or(false) {
-                return false;
-            }
-        }
-        true
+        Some(Fetched { round, tasks })
     }
 
     async fn apply(&self, round: Round, sealed: StateRoots) -> Result<Option<StateRoots>, FollowError> {
@@ -255,6 +277,7 @@ impl Follower {
         }
         let held = HeldState { state, rows: Rows::new(), roots: offer.roots };
         lock(&self.replica).replace(held, offer.round).map_err(FollowError::Store)?;
+        self.outpaced = true;
         Ok(true)
     }
 

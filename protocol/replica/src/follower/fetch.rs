@@ -81,7 +81,7 @@ impl StateFetch<'_> {
         me: Option<MemberId>,
         shards: &[ShardId],
     ) -> Result<State, PeerError> {
-        let (mut state, wanted) = self.plan(ledger, me, shards).ok_or(PeerError::Unexpected)?;
+        let wanted = self.plan(ledger, me, shards).ok_or(PeerError::Unexpected)?;
         let fetching = Arc::new(Fetching {
             peers: self.peers.clone(),
             steward: self.steward.clone(),
@@ -95,6 +95,8 @@ impl StateFetch<'_> {
             workers.spawn(fetching.clone().work(sender.clone()));
         }
         drop(sender);
+        // While the first pieces come: a large one takes some time.
+        let mut state = self.blank(ledger, shards).ok_or(PeerError::Unexpected)?;
         while let Some(piece) = pieces.recv().await {
             let (wanted, piece) = piece?;
             put(&mut state, &wanted, &piece).ok_or(PeerError::Unexpected)?;
@@ -107,22 +109,26 @@ impl StateFetch<'_> {
         Ok(state)
     }
 
-    /// A state of these shards without values, and the pieces that it lacks; none of shards that the model does not have.
-    fn plan(
-        &self,
-        ledger: &Ledger,
-        me: Option<MemberId>,
-        shards: &[ShardId],
-    ) -> Option<(State, VecDeque<Wanted>)> {
-        let (mut state, mut pieces) = (State::default(), VecDeque::new());
-        let root = self.offer.roots.root();
+    /// A state of these shards without values; none of shards that the model does not have.
+    fn blank(&self, ledger: &Ledger, shards: &[ShardId]) -> Option<State> {
+        let mut state = State::default();
         for shard in shards.iter().copied() {
-            let (size, roots) = (ledger.layout().shard(shard)?.size(), *self.offer.roots.shard(shard)?);
+            let (size, roots) = (ledger.layout().shard(shard)?.size(), self.offer.roots.shard(shard)?);
             state.shards.push(roots.shard(shard, size));
             state.exponents.resize(state.exponents.len() + size.exponents, 0);
             for vector in [&mut state.parameters, &mut state.first, &mut state.second] {
                 vector.append_zeros(size.coefficients);
             }
+        }
+        Some(state)
+    }
+
+    /// The pieces of these shards; none of shards that the model does not have.
+    fn plan(&self, ledger: &Ledger, me: Option<MemberId>, shards: &[ShardId]) -> Option<VecDeque<Wanted>> {
+        let mut pieces = VecDeque::new();
+        let root = self.offer.roots.root();
+        for shard in shards.iter().copied() {
+            let (size, roots) = (ledger.layout().shard(shard)?.size(), *self.offer.roots.shard(shard)?);
             let all = self.holders(ledger, me, shard);
             for vector in VECTORS {
                 for first in (0..vector.runs(size)).step_by(RUNS) {
@@ -136,7 +142,7 @@ impl StateFetch<'_> {
                 }
             }
         }
-        Some((state, pieces))
+        Some(pieces)
     }
 
     /// Whoever may hold a shard, in an order that differs from fetch to fetch: those that say so, and the others.
