@@ -314,7 +314,8 @@ impl Intake {
         self.held(round, member, block).or_else(|| self.shelf.block(round, member, root, block))
     }
 
-    fn held(&self, round: Round, member: &MemberId, block: Block) -> Option<Proved> {
+    /// One block that a part is reduced with, while it is in memory.
+    pub fn held(&self, round: Round, member: &MemberId, block: Block) -> Option<Proved> {
         let parts = (round, *member, Part(0))..=(round, *member, Part(u16::MAX));
         self.lock().range(parts).find_map(|(_, blocks)| blocks.get(&block).cloned())
     }

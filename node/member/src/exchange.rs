@@ -11,7 +11,7 @@ use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::round::{Bitmap, Receipt};
 use muster_core::messages::wire::{BlockData, PutBlocks, Request, Response};
-use muster_core::reduction::{Reduced, SealedInputs, reduce};
+use muster_core::reduction::{Reduced, Reducer, SealedInputs};
 use muster_core::sign::Signed;
 use muster_replica::{CommittedContribution, Contact, PeerError, Phase, contact, groups};
 use muster_roles::node::{Parcel, PartTask};
@@ -203,6 +203,10 @@ fn reduce_here(
         }
     };
     let sealed = SealedInputs { freeze: view.freeze_digest()?, slots: inputs };
-    let work = || reduce(ledger.manifest(), layout, blocks, &sealed, commitment, input);
-    shared.stopwatch.time(Phase::Aggregation, work)
+    let reducer = Reducer::new(ledger.manifest(), layout, &sealed, commitment)?;
+    let one = |block| {
+        let early = shared.early.take(view, block, inputs);
+        early.or_else(|| reducer.block(block, |slot| input(slot, block)))
+    };
+    shared.stopwatch.time(Phase::Aggregation, || reducer.part(blocks, one))
 }

@@ -7,6 +7,7 @@ mod check;
 mod compute;
 mod conduct;
 pub mod doctor;
+mod early;
 mod enter;
 mod exchange;
 mod keepers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::codec::{Bytes, decode, encode};
 use muster_core::error::Reject;
-use muster_core::ids::{EndpointKey, MemberId, Round};
+use muster_core::ids::{Block, EndpointKey, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits::{MESSAGE_BYTES, STRANGER_BYTES};
 use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use super::calls::Calls;
 use super::conduct::{Delay, NodeConduct};
+use super::early::Early;
 use super::own::Own;
 use super::pieces::Pieces;
 
@@ -42,7 +43,8 @@ pub(super) struct NodeContext {
     pub(super) ledger: watch::Receiver<Arc<Ledger>>,
     pub(super) conduct: Arc<dyn NodeConduct>,
     pub(super) intake: Arc<Intake>,
-    pub(super) own: Own,
+    pub(super) own: Arc<Own>,
+    pub(super) early: Arc<Early>,
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
     pub(super) calls: Calls,
@@ -132,8 +134,15 @@ impl NodeContext {
         if !self.conduct.takes_in(put.round, &sender) {
             return Err(Unanswered::Refused("not from you".into()));
         }
+        let (round, blocks) = (put.round, put.blocks.iter().map(|data| data.block).collect::<Vec<Block>>());
         let taking = self.intake.clone().take_in_turn(ledger.clone(), self.identity.id(), sender, put);
         let receipt = taking.await?;
+        // Before the answer, so that a sender has no more of it done at a time than it has connections.
+        let (early, known) = (self.early.clone(), ledger.clone());
+        let early = tokio::task::spawn_blocking(move || early.reduce(&known, round, &blocks));
+        if let Err(error) = early.await {
+            tracing::error!("a block could not be reduced early: {error}");
+        }
         Ok(receipt
             .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
     }
@@ -277,14 +286,17 @@ mod tests {
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let offers = Offers::new(home.row_files().unwrap(), Arc::new(Mutex::new(replica)));
         let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
+        let (intake, own) = (Arc::new(Intake::new(layout.clone(), home, failed)), Arc::new(Own::new(2)));
+        let early = Arc::new(Early::new(identity.id(), intake.clone(), own.clone(), Arc::default()));
         let context = NodeContext {
             identity,
             calls,
             pieces: Pieces::new(offers, Arc::new(HonestNode)),
             ledger: watch::channel(Arc::new(ledger)).1,
             conduct: Arc::new(HonestNode),
-            intake: Arc::new(Intake::new(layout.clone(), home, failed)),
-            own: Own::new(2),
+            intake,
+            own,
+            early,
             results: Results::new(layout),
             stopwatch: Arc::default(),
             turns: Turns::new(1),

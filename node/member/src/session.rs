@@ -56,6 +56,7 @@ use self::prepare::{join_swarm, prepare, reach};
 use self::status::Seen;
 use super::calls::{Calls, Holder};
 use super::conduct::NodeConduct;
+use super::early::Early;
 use super::own::Own;
 use super::pause::Watch;
 use super::pieces::Pieces;
@@ -152,6 +153,34 @@ fn pieces(files: RowFiles, conduct: &Arc<dyn NodeConduct>, follower: &Follower) 
 }
 
 /// Where the replica counts its time. Apart, so that the replica is not locked until a whole context is made.
+/// The channels, of which `line` is told.
+fn endpoint(
+    options: &JoinOptions,
+    identity: &Arc<Identity>,
+    line: &OnceLock<Line>,
+    home: &Arc<Home>,
+) -> Endpoint {
+    let endpoint = Endpoint::new(options.ticket.run, identity.clone()).with_rates(options.bounds.rates);
+    Line::begin(line, &endpoint, home);
+    endpoint
+}
+
+/// What is taken in, what this member contributes itself, and what is reduced of both early.
+fn early(
+    options: &JoinOptions,
+    me: MemberId,
+    follower: &Follower,
+    home: &Arc<Home>,
+    failed: &mpsc::Sender<StoreError>,
+) -> Result<Arc<Early>, JoinError> {
+    let ledger = follower.ledger();
+    let intake = Arc::new(Intake::new(ledger.layout().clone(), home.clone(), failed.clone()));
+    // Before anybody may bring anything.
+    intake.quota().allow(disk::check_round(options, ledger.manifest())?);
+    let own = Arc::new(Own::new(own_rounds(ledger.manifest())));
+    Ok(Arc::new(Early::new(me, intake, own, stopwatch(follower))))
+}
+
 fn stopwatch(follower: &Follower) -> Arc<Stopwatch> {
     lock(follower.replica()).stopwatch().clone()
 }
@@ -179,8 +208,7 @@ impl Session {
         // First: the directory belongs to this run from now on, even if what follows fails.
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let (identity, journal) = (Arc::new(home.identity()?), Arc::new(Journal::open(&home)?));
-        let endpoint = Endpoint::new(options.ticket.run, identity.clone()).with_rates(options.bounds.rates);
-        Line::begin(line, &endpoint, &home);
+        let endpoint = endpoint(&options, &identity, line, &home);
         let (peers, progress) = (Peers::new(endpoint.clone()), ProgressDisplay::new(options.progress));
         let (steward, manifest) = reach(&options, &identity, &peers, &journal).await?;
         keep(&manifest, &home, &options)?;
@@ -192,12 +220,14 @@ impl Session {
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let ((failed, failures), (sender, queue)) = (mpsc::channel(1), mpsc::channel(QUEUE));
+        let early = early(&options, identity.id(), &follower, &home, &failed)?;
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
             conduct: conduct.clone(),
-            intake: Arc::new(Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone())),
-            own: Own::new(own_rounds(&manifest)),
+            intake: early.intake.clone(),
+            own: early.own.clone(),
+            early,
             results: follower.results().clone(),
             stopwatch: stopwatch(&follower),
             calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
@@ -206,8 +236,6 @@ impl Session {
             text: dataset.clone(),
             relay: OnceLock::new(),
         });
-        // Before anybody may bring anything.
-        shared.intake.quota().allow(disk::check_round(&options, &manifest)?);
         let (addresses, _served) = listen(&options, &journal, &endpoint, &shared, follower.peers()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let driver = NodeDriver {

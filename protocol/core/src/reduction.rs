@@ -40,33 +40,60 @@ pub struct SealedInputs<'a> {
     pub slots: &'a Bitmap,
 }
 
-/// Reduces a part over its sealed inputs, block by block. `commitment` gives m and m_eff of a counted slot, `input` its integers
-/// in a block. `None` when an input is missing.
-pub fn reduce<'a, Integers: AsRef<[i32]>>(
-    manifest: &Manifest,
-    layout: &Layout,
-    blocks: &[Block],
-    inputs: &SealedInputs<'_>,
-    commitment: impl Fn(Slot) -> Option<&'a WeightedCommit>,
-    input: impl Fn(Slot, Block) -> Option<Integers>,
-) -> Option<Reduced> {
-    let slots: Vec<Slot> = inputs.slots.slots().collect();
-    let commitments: Vec<&WeightedCommit> =
-        slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
-    let weights = weights(manifest, &commitments);
-    let segments = commitments.iter().map(|commitment| commitment.commit.leaves.into());
-    let regime = Regime::of(manifest);
-    let scale = regime.scales_aggregates().then(|| mean_segments(&weights, segments));
-    let mut values = Vec::with_capacity(blocks.len());
-    let mut digest = PartDigest::default();
-    let mut kept = vec![0.0; slots.len()];
-    let mut coefficients = 0.0;
-    for block in blocks {
+/// A block as the rule leaves it.
+#[derive(Clone, Debug, Default)]
+pub struct ReducedBlock {
+    values: Vec<f32>,
+    /// For each slot in order, the factor that the rule left it times the block's coefficients; none of moments.
+    kept: Option<Vec<f64>>,
+}
+
+/// The rule over the inputs of a part, of which each block is reduced by itself.
+pub struct Reducer<'a> {
+    manifest: &'a Manifest,
+    layout: &'a Layout,
+    freeze: Digest,
+    slots: Vec<Slot>,
+    commitments: Vec<&'a WeightedCommit>,
+    weights: Vec<u64>,
+    scale: Option<f64>,
+}
+
+impl<'a> Reducer<'a> {
+    /// Over these inputs. `commitment` gives m and m_eff of a counted slot; `None` when one has none.
+    pub fn new(
+        manifest: &'a Manifest,
+        layout: &'a Layout,
+        inputs: &SealedInputs<'_>,
+        commitment: impl Fn(Slot) -> Option<&'a WeightedCommit>,
+    ) -> Option<Self> {
+        let slots: Vec<Slot> = inputs.slots.slots().collect();
+        let commitments: Vec<&WeightedCommit> =
+            slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
+        let weights = weights(manifest, &commitments);
+        let segments = commitments.iter().map(|commitment| commitment.commit.leaves.into());
+        let scaled = Regime::of(manifest).scales_aggregates();
+        let scale = scaled.then(|| mean_segments(&weights, segments));
+        Some(Self { manifest, layout, freeze: inputs.freeze, slots, commitments, weights, scale })
+    }
+
+    /// The slots of its inputs, in order.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// A block, of which `input` gives a slot's integers. `None` when an input is missing.
+    pub fn block<Integers: AsRef<[i32]>>(
+        &self,
+        block: Block,
+        input: impl Fn(Slot) -> Option<Integers>,
+    ) -> Option<ReducedBlock> {
+        let Self { manifest, layout, commitments, weights, .. } = self;
         // A withheld or shortened input gives no result, never one over fewer coefficients.
-        let length = layout.block(*block)?.range.len();
-        let integers = slots.iter().map(|slot| input(*slot, *block).filter(|q| q.as_ref().len() == length));
+        let length = layout.block(block)?.range.len();
+        let integers = self.slots.iter().map(|slot| input(*slot).filter(|q| q.as_ref().len() == length));
         let integers: Vec<Integers> = integers.collect::<Option<_>>()?;
-        let weighted = integers.iter().zip(&commitments).zip(&weights);
+        let weighted = integers.iter().zip(commitments).zip(weights);
         let mut vectors: Vec<Input<'_>> = weighted
             .map(|((q, commitment), weight)| Input {
                 q: q.as_ref(),
@@ -74,27 +101,57 @@ pub fn reduce<'a, Integers: AsRef<[i32]>>(
                 weight: *weight,
             })
             .collect();
-        if layout.is_of_moments(*block) {
-            let renewed = moments(manifest, &mut vectors)?;
-            digest = digest.block(&renewed);
-            values.push(renewed);
-            continue;
+        if layout.is_of_moments(block) {
+            return Some(ReducedBlock { values: moments(manifest, &mut vectors)?, kept: None });
         }
         let mut aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
-        if let Some(scale) = scale {
+        if let Some(scale) = self.scale {
             aggregate.values.iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
         }
-        let left = bound(manifest, layout, *block, &mut aggregate.values);
+        let left = bound(manifest, layout, block, &mut aggregate.values);
         // AGG-23: last, so that what is signed and applied is what travels in few bits.
-        ResultGrid::of(layout, *block).round(&mut aggregate.values, &inputs.freeze, *block);
-        let kept = kept.iter_mut().zip(&aggregate.factors);
-        kept.for_each(|(sum, factor)| *sum += factor * left * length as f64);
-        coefficients += length as f64;
-        digest = digest.block(&aggregate.values);
-        values.push(aggregate.values);
+        ResultGrid::of(layout, block).round(&mut aggregate.values, &self.freeze, block);
+        let kept = aggregate.factors.iter().map(|factor| factor * left * length as f64).collect();
+        Some(ReducedBlock { values: aggregate.values, kept: Some(kept) })
     }
-    let factors = slots.into_iter().zip(kept.iter().map(|sum| sum / f64::max(coefficients, 1.0))).collect();
-    Some(Reduced { values, digest: digest.finish(), factors })
+
+    /// A part of these blocks, of which `one` gives each. `None` when it lacks one.
+    pub fn part(
+        &self,
+        blocks: &[Block],
+        mut one: impl FnMut(Block) -> Option<ReducedBlock>,
+    ) -> Option<Reduced> {
+        let mut values = Vec::with_capacity(blocks.len());
+        let mut digest = PartDigest::default();
+        let mut sums = vec![0.0; self.slots.len()];
+        let mut coefficients = 0.0;
+        for block in blocks {
+            let ReducedBlock { values: of_block, kept } = one(*block)?;
+            if let Some(kept) = kept {
+                sums.iter_mut().zip(kept).for_each(|(sum, kept)| *sum += kept);
+                coefficients += of_block.len() as f64;
+            }
+            digest = digest.block(&of_block);
+            values.push(of_block);
+        }
+        let means = sums.iter().map(|sum| sum / f64::max(coefficients, 1.0));
+        let factors = self.slots.iter().copied().zip(means).collect();
+        Some(Reduced { values, digest: digest.finish(), factors })
+    }
+}
+
+/// Reduces a part over its sealed inputs, block by block. `commitment` gives m and m_eff of a counted slot, `input` its integers
+/// in a block. `None` when an input is missing.
+pub fn reduce<'a, Integers: AsRef<[i32]>>(
+    manifest: &'a Manifest,
+    layout: &'a Layout,
+    blocks: &[Block],
+    inputs: &SealedInputs<'_>,
+    commitment: impl Fn(Slot) -> Option<&'a WeightedCommit>,
+    input: impl Fn(Slot, Block) -> Option<Integers>,
+) -> Option<Reduced> {
+    let reducer = Reducer::new(manifest, layout, inputs, commitment)?;
+    reducer.part(blocks, |block| reducer.block(block, |slot| input(slot, block)))
 }
 
 /// LOCAL-6: M, by which the aggregate of a segment is multiplied: Σ w·m/Σ w over the inputs of a part, in f64; 1 where

@@ -218,6 +218,7 @@ impl NodeDriver {
                 Event::Notice(notice) => self.handle(NodeInput::Notice(notice)),
                 Event::Applied(round, _) => {
                     self.shared.intake.over(round);
+                    self.shared.early.over(round);
                     self.handle(NodeInput::Applied(round));
                     if !self.conduct.stays(round) {
                         self.handle(NodeInput::Leave);

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
@@ -13,6 +14,7 @@ use crate::messages::evidence::Evidence;
 use crate::messages::record::{Freeze, Inputs, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, Commit};
 use crate::messages::wire::BlockData;
+use crate::reduction::{ReducedBlock, Reducer};
 use crate::sign::Identity;
 use crate::state::{Arithmetic, LeafJob, ShardRoots, State, StateRoots, Update};
 
@@ -268,6 +270,25 @@ fn audit_21_every_wrong_part_convicts_its_aggregator() {
         let judgement = scene.judge_values(&wrong);
         assert!(guilty(&judgement, &culprit, FindingKind::AggregationMismatch), "{judgement:?}");
     }
+}
+
+#[test]
+fn round_6_blocks_that_are_reduced_one_by_one_in_any_order_are_the_part() {
+    let scene = Scene::new();
+    let (view, layout) = (scene.view(), scene.ledger.layout().clone());
+    let blocks = &view.parts()[1].blocks;
+    let sealed = SealedInputs { freeze: view.freeze_digest().unwrap(), slots: &all() };
+    let commitment = |slot| view.commitment(slot);
+    let input =
+        |slot: Slot, block| Some(&scene.contributions[slot.index()][layout.block(block)?.range.clone()]);
+    let reducer = Reducer::new(&scene.manifest, &layout, &sealed, commitment).unwrap();
+    let early = |block: &Block| Some((*block, reducer.block(*block, |slot| input(slot, *block))?));
+    let mut early: BTreeMap<Block, ReducedBlock> = blocks.iter().rev().filter_map(early).collect();
+    assert_eq!(early.len(), blocks.len());
+    let part = reducer.part(blocks, |block| early.remove(&block)).unwrap();
+    let at_once = reduce(&scene.manifest, &layout, blocks, &sealed, commitment, input).unwrap();
+    assert_eq!((part.digest, part.values, part.factors), (at_once.digest, at_once.values, at_once.factors));
+    assert!(reducer.part(blocks, |block| early.remove(&block)).is_none(), "one block is missing");
 }
 
 #[test]
