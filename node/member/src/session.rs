@@ -66,8 +66,8 @@ use super::{End, JoinError, JoinOptions};
 
 /// How often admission is asked for where the steward does not answer.
 const TRIES: usize = 5;
-/// How many times news are waited for to catch up with the state before admission is asked for. After that rounds are shorter than
-/// they take to come here, or nobody gives a state: they wait for members.
+/// STATE-14: how many answers of the steward a newcomer takes in to catch up. After that nobody gives it a state, or rounds are
+/// too short for its line; they wait for members.
 const STEPS: usize = 8;
 
 pub(super) struct Session {

@@ -70,6 +70,12 @@ struct Sent {
     last: Option<Instant>,
 }
 
+impl Sent {
+    fn fetches(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now.duration_since(last) < PAUSE)
+    }
+}
+
 /// Who fetches a state. The first stays where there is no room for both: a stranger keeps no state from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fetcher {
@@ -231,9 +237,8 @@ impl Kept {
 
     /// Who fetches it now.
     fn fetcher(&self, now: Instant) -> Option<Fetcher> {
-        let fetches = |sent: &Sent| sent.last.is_some_and(|last| now.duration_since(last) < PAUSE);
         let all = lock(&self.sent);
-        let fetching = all.iter().filter(|(_, sent)| fetches(sent));
+        let fetching = all.iter().filter(|(_, sent)| sent.fetches(now));
         fetching.map(|(name, _)| if name.is_some() { Fetcher::Member } else { Fetcher::Stranger }).min()
     }
 
@@ -283,5 +288,19 @@ impl Kept {
         let tree = Arc::new(Tree::new(leaves));
         trees.insert((shard, vector), tree.clone());
         Ok(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_10_who_was_sent_nothing_for_ten_seconds_keeps_no_state() {
+        let now = Instant::now();
+        let sent = Sent { bytes: 1, last: Some(now) };
+        let after = |seconds| sent.fetches(now + Duration::from_secs(seconds));
+        assert!(after(0) && after(9) && !after(10) && !after(3600));
+        assert!(!Sent::default().fetches(now));
     }
 }

@@ -29,8 +29,6 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AT_LAST: Duration = Duration::from_secs(32);
 /// Whoever takes the results of more rounds at once has been outpaced meanwhile.
 const AT_ONCE: usize = 2;
-/// Rounds whose results take as many bytes as a state with its moments, about.
-const LIKE_A_STATE: usize = 16;
 
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone)]
@@ -134,9 +132,6 @@ impl Follower {
             };
             if at > round {
                 self.pending.pop_front();
-                continue;
-            }
-            if at == round && self.pending.len() > LIKE_A_STATE && self.fetch_state().await? {
                 continue;
             }
             // Values are kept for a few rounds: whoever comes later takes a whole state instead.
