@@ -156,14 +156,14 @@ fn a_node_within_its_rate_takes_its_time_to_fetch_the_text() {
 
 /// A run whose rounds are shorter than slow lines take for a state, and a member that trains in it.
 fn quick() -> (Run, Vec<Process>, String) {
-    // All rounds are remembered.
-    let settings = Settings { rounds: 4000, nodes: 1, contributions: 4000, ..Settings::default() };
+    // More rounds are remembered than a fetch takes.
+    let settings = Settings { rounds: 4000, nodes: 1, contributions: 100, ..Settings::default() };
     let run = Run::waiting(programs!(), &settings.to_string().replace("width = 16", "width = 64"), 1);
     let steward = run.host();
     let nodes = run.invite("node", 2);
     let first = run.join("first", &nodes, &[]);
-    // Whoever comes later fetches a state, and not the first results.
-    run.wait_round(40);
+    // Whoever comes later fetches a state: the first results are forgotten.
+    run.wait_round(120);
     (run, vec![steward, first], nodes)
 }
 
