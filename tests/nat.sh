@@ -19,7 +19,7 @@
 # Each has a verifier, behind a router as well. Exits with 1 where somebody counts in fewer than 95 % of the rounds, is called away,
 # where more than a tenth of the bytes goes through the relay though the routers could be punched,
 # where less than half of what is relayed goes past the steward while there is a node that can be dialled (relays, hangs),
-# or where a round takes more than 1.5 times as long as between public hosts and a second more; with 2 on arguments it does not
+# or where a round takes more than 1.5 times as long as between public hosts; with 2 on arguments it does not
 # know; with 3 where the machine does not allow it. Namespaces need root, routers need nft. Addresses are those of documentation:
 # nothing leaves the machine.
 

@@ -11,6 +11,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{LeafResult, Results};
 use muster_core::messages::evidence::Evidence;
+use muster_core::regime::Regime;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::Arithmetic;
 
@@ -77,7 +78,7 @@ impl AuditWorker {
         let DrawnLeaves { positions, probe, .. } = drawn;
         let Self { manifest, first, threads, .. } = self;
         let mut results = Vec::with_capacity(positions.len());
-        let in_pieces = manifest.local().is_none() && first.in_pieces().is_some();
+        let in_pieces = !Regime::of(manifest).recomputes_chains() && first.in_pieces().is_some();
         let arithmetic = &mut **first;
         let mut recomputing = Recomputing { manifest, commit, state: &state, witness, arithmetic };
         let found = if in_pieces {

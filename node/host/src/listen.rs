@@ -7,7 +7,7 @@ use muster_net::address::reachable;
 use muster_net::capacity::{self, Capacity};
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
-use muster_net::relay::Relay;
+use muster_net::relay::{Look, Relay};
 use muster_net::seats::ConnectionLimit;
 use muster_net::shares::Shares;
 use muster_organise::ADDRESSES;
@@ -55,7 +55,7 @@ impl Listening {
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
         let first = *bound.first().ok_or_else(|| Failure::usage("--listen names no address"))?;
-        let relay = Relay::open(first, &shares)?;
+        let relay = Relay::open(first, &shares, options.relay_rate, full(options.relay_rate))?;
         let listeners = listeners.into_iter().map(|listener| listener.with_relay(relay.clone())).collect();
         let addresses = if options.advertise.is_empty() {
             bound.iter().flat_map(dialled).collect()
@@ -74,6 +74,21 @@ impl Listening {
     pub(super) fn tell(&self, home: &Home, swarm: &[String]) -> Outcome<()> {
         let told = self.addresses.iter().chain(swarm).take(muster_core::limits::ADDRESSES);
         Ok(home.write_file(ADDRESSES, lines(told.cloned()).as_bytes())?)
+    }
+}
+
+/// Says once that the relay carries as much as it may.
+fn full(rate: u64) -> impl FnMut(Look) {
+    let mut told = false;
+    move |look| {
+        if look.is_full && !told {
+            told = true;
+            tracing::warn!(
+                "members behind routers bring the relay more than {} Mbit/s, and wait for it: rounds take longer; if the line carries \
+                 more, say --relay-rate",
+                rate as f64 / 125_000.0
+            );
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub struct HostOptions {
     pub advertise: Vec<String>,
     /// Connections from one address at once, on each port.
     pub per_address: usize,
+    /// Bytes a second that its relay carries at most, each way.
+    pub relay_rate: u64,
     /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
     pub keep_aggregates: bool,
     /// Whether hosting ends with the run; else what is left of it is served until somebody stops it.

@@ -70,6 +70,7 @@ fn options(folder: &Path) -> HostOptions {
     let listen = vec!["127.0.0.1:0".to_owned()];
     HostOptions {
         per_address: CONNECTIONS,
+        relay_rate: 32_000_000,
         keep_aggregates: true,
         exit_when_done: true,
         folder: folder.to_owned(),

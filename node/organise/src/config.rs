@@ -29,7 +29,7 @@ use self::aggregation::Aggregation;
 use self::arithmetic::Arithmetic;
 use self::audit::Audit;
 use self::experts::Experts;
-use self::local::Local;
+pub(crate) use self::local::Local;
 use self::model::Model;
 use self::rollback::Rollback;
 use self::section::section;

@@ -12,9 +12,11 @@ pub mod moved;
 use std::fmt::Write;
 
 use muster_core::manifest::Manifest;
+use muster_core::regime::Regime;
 
 use self::exchange::{Cost, Exchange};
 use self::gossip::{Draws, Topology, period};
+use crate::config::Local;
 
 /// Local steps between two exchanges that are looked at; 1 is an exchange after each step.
 pub const LOCAL: [u32; 4] = [1, 8, 32, 128];
@@ -41,8 +43,10 @@ pub struct Job {
     pub rest: f64,
     /// Seconds of the round's records, each of which makes a way to everybody.
     pub records: f64,
-    /// The members' exchange.
+    /// The members' exchange after each step.
     pub exchange: Exchange,
+    /// Bytes of a contribution, and of the results of all parts, after several local steps.
+    pub local: (f64, f64),
     /// Tokens of a step of all members together.
     pub tokens: f64,
 }
@@ -130,9 +134,18 @@ impl Job {
             Way::Server => self.together(self.exchange.server(), 1, self.hidden),
             Way::Ring => self.together(self.exchange.ring(), 1, self.hidden),
             Way::Delayed => self.together(self.exchange.filled_parts(), 1, 1.0),
-            Way::Local(steps) => self.together(self.exchange.filled_parts(), steps, self.hidden),
+            Way::Local(steps) => self.together(self.after(steps).filled_parts(), steps, self.hidden),
             Way::Gossip(topology) => self.apart(topology),
         }
+    }
+
+    /// The exchange after so many steps.
+    fn after(&self, steps: u32) -> Exchange {
+        let mut exchange = self.exchange.clone();
+        if steps > 1 {
+            (exchange.contribution, exchange.results) = self.local;
+        }
+        exchange
     }
 
     /// Everybody waits for everybody, once in so many steps; a part of the computing hides the exchange.
@@ -280,25 +293,36 @@ impl Job {
 /// A grid has 2^`grid_bits` steps to the usual size of an aggregate (GRID-5), the mean of n leaves. These are mostly noise, so that
 /// the sum of m of them is √(m·n) times as large. Of local updates the aggregate is a whole contribution's move (LOCAL-6).
 fn packed(manifest: &Manifest, nodes: u32) -> (f64, f64) {
+    packed_after(manifest, manifest.local().map(|local| local.moments_every), nodes)
+}
+
+/// The same after local steps whose second moments are renewed in every so many-th round; none for an exchange after each step.
+fn packed_after(manifest: &Manifest, moments_every: Option<u32>, nodes: u32) -> (f64, f64) {
     let grids = [manifest.training.grid_bits, manifest.aggregation.result_bits].map(f64::from);
     // LOCAL-9: a second plane travels in some rounds.
-    let moments = manifest.local().map_or(0.0, |local| MOMENTS / f64::from(local.moments_every.max(1)));
-    let m = if manifest.local().is_some() { 1.0 } else { f64::from(manifest.leaves_of_seat(nodes)) };
+    let moments = moments_every.map_or(0.0, |rounds| MOMENTS / f64::from(rounds.max(1)));
+    let m = if moments_every.is_some() { 1.0 } else { leaves_of_step(manifest, nodes) };
     let larger = f64::log2(m * m * f64::from(nodes)) / 2.0;
     (0.295 + 0.125 * (grids[0] + larger) + moments, 0.37 + 0.123 * grids[1] + moments)
+}
+
+/// Leaves of a member's step. A step of local updates is one of a chain; of others it is the whole round.
+fn leaves_of_step(manifest: &Manifest, nodes: u32) -> f64 {
+    if Regime::of(manifest).recomputes_chains() { 1.0 } else { f64::from(manifest.leaves_of_seat(nodes)) }
 }
 
 /// The job of a run whose members take so many seconds for a leaf and for the rest of a round, over these lines.
 pub fn job(manifest: &Manifest, leaf: f64, rest: f64, mut exchange: Exchange) -> Job {
     let nodes = exchange.links.len() as u32;
-    // A step of local updates is one of a chain; of others it is the whole round.
-    let leaves = match manifest.local() {
-        Some(_) => 1.0,
-        None => f64::from(manifest.leaves_of_seat(nodes)),
-    };
+    let leaves = leaves_of_step(manifest, nodes);
     let parameters = manifest.model.parameters() as f64;
-    let (contribution, results) = packed(manifest, nodes);
-    (exchange.contribution, exchange.results) = (contribution * parameters, results * parameters);
+    let bytes = |moments_every| {
+        let (contribution, results) = packed_after(manifest, moments_every, nodes);
+        (contribution * parameters, results * parameters)
+    };
+    (exchange.contribution, exchange.results) = bytes(None);
+    let usual = Local::default().moments_every;
+    let local = bytes(Some(manifest.local().map_or(usual, |local| local.moments_every)));
     let tokens = f64::from(manifest.training.leaf_windows) * f64::from(manifest.model.sequence);
     Job {
         computing: vec![leaf * leaves; exchange.links.len()],
@@ -309,6 +333,7 @@ pub fn job(manifest: &Manifest, leaf: f64, rest: f64, mut exchange: Exchange) ->
         records: 3.0 * 2.0 * exchange.latency,
         tokens: tokens * leaves * f64::from(nodes),
         exchange,
+        local,
     }
 }
 

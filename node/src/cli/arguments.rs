@@ -16,7 +16,7 @@ use muster_organise::pack::{COLUMN, Format, ROUTE_TOKENS};
 use muster_organise::plan::lines::{Lines, lines, time};
 use muster_organise::tokenise::LEARNT_TOKENS;
 use muster_replica::manual::{CompletionsArguments, ManArguments};
-use muster_replica::{Bounds, parse_gibibytes, parse_rates};
+use muster_replica::{Bounds, parse_gibibytes, parse_rate, parse_rates};
 
 use super::options::{
     ComputeArguments, GossipArguments, HomeArguments, LeafArguments, OrganiserArguments, ShowArguments,
@@ -413,6 +413,10 @@ pub(super) struct HostArguments {
     /// about three.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
     pub(super) per_address: u16,
+    /// Most that the relay carries each way, in Mbit/s, for members behind home routers that reach each other by no other way. They
+    /// wait where they bring more. It sees nothing but encrypted bytes.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "256")]
+    pub(super) relay_rate: u64,
     /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.
     #[arg(long)]
     pub(super) keep_aggregates: bool,

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use iroh::dns::DnsResolver;
 use iroh::endpoint::{
-    Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, VarInt, WeakConnectionHandle, presets,
+    Builder, Endpoint as Socket, Incoming, IncomingAddr, QuicTransportConfig, VarInt, WeakConnectionHandle,
+    presets,
 };
 use iroh::tls::CaTlsConfig;
 use iroh::{EndpointAddr, EndpointId, RelayConfig, RelayMap, RelayMode, RelayUrl, SecretKey, Watcher};
@@ -34,7 +35,7 @@ use crate::wire::Wire;
 /// What an address begins with that is no `host:port`.
 const SCHEME: &str = "iroh:";
 /// What is spoken within these connections.
-const PROTOCOL: &[u8] = b"muster/1";
+pub(crate) const PROTOCOL: &[u8] = b"muster/1";
 /// How often a relay is told that its services are still needed.
 pub(crate) const RENEWAL: Duration = Duration::from_secs(60);
 /// How soon after that failed: whoever has the relay may have started anew, and know nobody.
@@ -202,18 +203,7 @@ impl Way {
     /// Under this key, at this relay.
     pub(crate) async fn open(secret: SecretKey, meeting: &Meeting) -> Result<Self, Cause> {
         let (home, names) = (url(meeting)?, RelayNames::default());
-        names.know(meeting);
-        let verifier = Arc::new(Pinned::new(names.clone()));
-        let trust = CaTlsConfig::custom_server_cert_verifier(Arc::new(move |_| Ok(verifier.clone())));
-        let relays = RelayMap::from_iter([config(&home, meeting)]);
-        let socket = Socket::builder(presets::Minimal)
-            .secret_key(secret)
-            .relay_mode(RelayMode::Custom(relays))
-            .ca_tls_config(trust)
-            .dns_resolver(DnsResolver::custom(names.clone()))
-            .alpns(vec![PROTOCOL.to_vec()])
-            .transport_config(transport())
-            .bind();
+        let socket = builder(secret, meeting, &names)?.bind();
         Ok(Self { socket: socket.await.map_err(unmet)?, home: Arc::new(Mutex::new(home)), names })
     }
 
@@ -255,8 +245,23 @@ impl Way {
     }
 }
 
+/// A socket that takes of the relays of these names their own certificates alone, and is met at this one.
+pub(crate) fn builder(secret: SecretKey, meeting: &Meeting, names: &RelayNames) -> Result<Builder, Cause> {
+    names.know(meeting);
+    let verifier = Arc::new(Pinned::new(names.clone()));
+    let trust = CaTlsConfig::custom_server_cert_verifier(Arc::new(move |_| Ok(verifier.clone())));
+    let relays = RelayMap::from_iter([config(&url(meeting)?, meeting)]);
+    Ok(Socket::builder(presets::Minimal)
+        .secret_key(secret)
+        .relay_mode(RelayMode::Custom(relays))
+        .ca_tls_config(trust)
+        .dns_resolver(DnsResolver::custom(names.clone()))
+        .alpns(vec![PROTOCOL.to_vec()])
+        .transport_config(transport()))
+}
+
 /// A relay shares the port of its process's channels.
-fn url(meeting: &Meeting) -> Result<RelayUrl, Cause> {
+pub(crate) fn url(meeting: &Meeting) -> Result<RelayUrl, Cause> {
     meeting.url().parse().map_err(unmet)
 }
 

@@ -4,6 +4,7 @@
 //! It shares the port of its process's channels: TLS begins with another byte than a channel. It serves members alone, each under
 //! the one key that it has named over its channel (CHAN-28), and sees nothing but encrypted datagrams between keys.
 
+mod governor;
 pub mod member;
 mod observer;
 
@@ -13,6 +14,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+pub use governor::Look;
+use governor::{Governor, LOOK};
 use hyper::Method;
 use hyper::http::response::Builder;
 use iroh::EndpointId;
@@ -50,9 +53,6 @@ const SWEEP: Duration = Duration::from_secs(30);
 const CONNECTIONS: usize = 2;
 /// What part of the connections that its process carries for channels these are.
 const PART: usize = 4;
-/// What one connection may bring in a second, and at once: a member's home uplink, and not the line of the relay.
-const RATE: u32 = 4 << 20;
-const BURST: u32 = 4 << 20;
 /// Keys whose curve points are remembered.
 const KEYS: usize = 1024;
 
@@ -71,17 +71,29 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay on the port of these channels, with a certificate of its own that lasts as long as this. Members learn from where
-    /// they are seen on the same port of UDP, where it is free.
+    /// A relay on the port of these channels, with a certificate of its own that lasts as long as this. Members learn from where they
+    /// are seen on the same port of UDP, where it is free. It carries `line` bytes a second at most, each way, and says twice a
+    /// second what it has carried.
     ///
     /// # Errors
     /// [`Cause::Punching`] where no certificate can be made.
-    pub fn open(address: SocketAddr, shares: &Arc<Shares>) -> Result<Arc<Self>, NetError> {
-        Self::open_for(address, shares, usize::MAX)
+    pub fn open(
+        address: SocketAddr,
+        shares: &Arc<Shares>,
+        line: u64,
+        tell: impl FnMut(Look) + Send + 'static,
+    ) -> Result<Arc<Self>, NetError> {
+        Self::open_for(address, shares, usize::MAX, line, tell)
     }
 
     /// The same for so many members at most.
-    fn open_for(address: SocketAddr, shares: &Arc<Shares>, members: usize) -> Result<Arc<Self>, NetError> {
+    fn open_for(
+        address: SocketAddr,
+        shares: &Arc<Shares>,
+        members: usize,
+        line: u64,
+        tell: impl FnMut(Look) + Send + 'static,
+    ) -> Result<Arc<Self>, NetError> {
         let (tls, certificate) = certificate().map_err(|cause| NetError::new(&address.to_string(), cause))?;
         let observer = Observer::open(address, tls.clone(), shares.clone());
         if let Err(error) = &observer {
@@ -95,12 +107,10 @@ impl Relay {
         let most = Capacity::of_process().channel / CONNECTIONS / PART;
         let most = most.clamp(1, members);
         let (places, metrics) = (Arc::new(Places::new(most)), Arc::<Metrics>::default());
-        let mut rate = ClientRateLimit::new(NonZeroU32::new(RATE).expect("more than nothing"));
-        rate.max_burst_bytes = NonZeroU32::new(BURST);
         let service = RelayService::new(
             handlers(),
             Default::default(),
-            Some(rate),
+            rate(line),
             KeyCache::new(KEYS),
             places.clone(),
             metrics.clone(),
@@ -110,6 +120,7 @@ impl Relay {
         let relay =
             Arc::new(Self { service, tls, certificate, places, address: own(address), observer, metrics });
         tokio::spawn(sweep(Arc::downgrade(&relay)));
+        tokio::spawn(govern(Arc::downgrade(&relay), Governor::new(line), tell));
         Ok(relay)
     }
 
@@ -148,13 +159,6 @@ impl Relay {
         RelayTerms { certificate: Bytes::new(self.certificate.clone()).unwrap_or_default(), port }
     }
 
-    /// What one connection may bring in a second from now on. At once it may bring a tenth of that, since each new bound begins
-    /// with what may be brought at once.
-    fn limit_each(&self, bytes: u64) {
-        let bytes = u32::try_from(bytes).ok().and_then(NonZeroU32::new);
-        self.service.set_client_rate_limit(bytes.map(ClientRateLimit::new));
-    }
-
     /// Bytes that went through this relay so far.
     pub fn carried(&self) -> u64 {
         self.metrics.bytes_sent.get()
@@ -175,6 +179,24 @@ impl Drop for Relay {
         };
         self.disconnect(&keys);
     }
+}
+
+/// Keeps what a relay carries within its line for as long as it is there.
+async fn govern(relay: Weak<Relay>, mut governor: Governor, mut tell: impl FnMut(Look)) {
+    loop {
+        time::sleep(LOOK).await;
+        let Some(relay) = relay.upgrade() else { break };
+        let (before, metrics) = (governor.limit(), &relay.metrics);
+        tell(governor.look(metrics.bytes_recv.get(), metrics.bytes_sent.get()));
+        if governor.limit() != before {
+            relay.service.set_client_rate_limit(rate(governor.limit()));
+        }
+    }
+}
+
+/// So many bytes a second. At once a tenth of that may be brought, since each new bound begins with what may be brought at once.
+fn rate(bytes: u64) -> Option<ClientRateLimit> {
+    NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX)).map(ClientRateLimit::new)
 }
 
 /// Ends the connections of those whose place is over, also where nobody asks for one any more.

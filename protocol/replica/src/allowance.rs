@@ -126,14 +126,23 @@ pub fn parse_gibibytes(text: &str) -> Result<u64, String> {
 /// What is expected.
 pub fn parse_rates(text: &str) -> Result<Rates, String> {
     let (up, down) = text.split_once('/').unwrap_or((text, text));
-    let rate = |text: &str| {
-        let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate <= 1e6)?;
-        Some((rate * 125_000.0) as u64).filter(|rate| *rate >= Rates::LEAST)
-    };
     match (rate(up), rate(down)) {
         (Some(up), Some(down)) => Ok(Rates { up: Some(up), down: Some(down) }),
         _ => Err("expected UP[/DOWN] in Mbit/s, like 10 or 4/40, at least 1 each".into()),
     }
+}
+
+/// Reads one rate in Mbit/s, into bytes a second.
+///
+/// # Errors
+/// What a rate looks like, for people.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    rate(text).ok_or_else(|| "expected Mbit/s, like 100, at least 1".into())
+}
+
+fn rate(text: &str) -> Option<u64> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate <= 1e6)?;
+    Some((rate * 125_000.0) as u64).filter(|rate| *rate >= Rates::LEAST)
 }
 
 #[cfg(test)]
@@ -145,8 +154,9 @@ mod tests {
         let read = |text| parse_rates(text).map(|rates| (rates.up, rates.down));
         assert_eq!(read("10"), Ok((Some(1_250_000), Some(1_250_000))));
         assert_eq!(read("1.5/40"), Ok((Some(187_500), Some(5_000_000))));
+        assert_eq!(parse_rate("256"), Ok(32_000_000));
         for wrong in ["", "0", "0.9", "4/", "4/0", "-1", "nan", "inf", "1/2/3", "10M"] {
-            assert!(read(wrong).is_err(), "{wrong}");
+            assert!(read(wrong).is_err() && parse_rate(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -37,7 +37,7 @@ mod stopwatch;
 pub mod text;
 mod witness;
 
-pub use allowance::{Allowance, Bounds, parse_gibibytes, parse_rates};
+pub use allowance::{Allowance, Bounds, parse_gibibytes, parse_rate, parse_rates};
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest, follow_ledger, ledger_at};
 pub use contributions::{HeldBlocks, Unavailable, WantedContribution};
 pub use crew::{Crew, leaf_windows};

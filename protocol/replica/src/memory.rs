@@ -116,7 +116,7 @@ fn holding_all(manifest: &Manifest, threads: usize) -> Need {
 pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
     // Beside a state the integers of a segment, or of a leaf from a device that was named. A leaf from the processor is sketched as
     // it is computed.
-    let whole = manifest.local().is_some() || machine.gives_leaves_whole(manifest);
+    let whole = Regime::of(manifest).recomputes_chains() || machine.gives_leaves_whole(manifest);
     let planes = Layout::of_run(manifest).planes() as u64;
     judging(manifest, machine, if whole { planes } else { 0 }, 1)
 }
@@ -125,12 +125,13 @@ pub fn auditing(manifest: &Manifest, machine: &Machine) -> Need {
 /// turn out to be a device, while a second contribution waits.
 pub fn auditing_at_most(manifest: &Manifest, machine: &Machine) -> Need {
     let planes = Layout::of_run(manifest).planes() as u64;
-    let tolerates = Regime::of(manifest).keeps_integers();
+    let regime = Regime::of(manifest);
+    let (tolerates, chains) = (regime.keeps_integers(), regime.recomputes_chains());
     let leaves = if machine.is_on_device(manifest).unwrap_or(true) {
         // One is computed while the one before is added.
         2
     } else {
-        u64::from(manifest.local().is_some() || machine.gives_leaves_whole(manifest) || tolerates)
+        u64::from(chains || machine.gives_leaves_whole(manifest) || tolerates)
     };
     // TOL-6: the sum is compared with what was committed.
     let sums = if tolerates { 2 } else { 1 };
@@ -250,8 +251,7 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let need = holding(manifest, machine.threads, path, results(manifest, path, usize::MAX));
     let planes = Layout::of_run(manifest).planes() as u64;
     // A leaf that is alone is the sum. Others are added to a sum while the next is computed.
-    let nodes = if manifest.local().is_some() { 1 } else { manifest.admission.start_nodes };
-    let leaves = training.leaves / u32::from(nodes).max(1);
+    let leaves = manifest.leaves_of_seat(manifest.admission.start_nodes.into());
     let sums = if leaves > 1 { 2 * planes } else { planes };
     let leaves = if leaves > 1 { vectors(path, planes * u64::from(leaves)).min(LEAF_BYTES) } else { 0 };
     // Of local updates: the gradient of a step, the state after the steps, how far it has moved, and the integers of the last

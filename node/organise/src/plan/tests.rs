@@ -1,5 +1,6 @@
 use muster_core::ids::MemberId;
-use muster_core::manifest::fixture::tiny;
+use muster_core::manifest::Exchange as Exchanged;
+use muster_core::manifest::fixture::{local, tiny};
 
 use super::exchange::Link;
 use super::gossip::Topology;
@@ -72,8 +73,16 @@ impl Cluster {
         let exchange = Exchange { links, server: line, contribution: BYTES, results: BYTES, latency };
         let (rest, records, tokens) = (0.0, 0.0, 25e3);
         // Gradients leave during the backward pass, which is two thirds of a step.
-        let job =
-            Job { computing: means.clone(), variation, hidden: 2.0 / 3.0, rest, records, exchange, tokens };
+        let job = Job {
+            computing: means.clone(),
+            variation,
+            hidden: 2.0 / 3.0,
+            rest,
+            records,
+            exchange,
+            tokens,
+            local: (BYTES, BYTES),
+        };
         let play = |topology, edge: &dyn Fn(usize, usize, usize) -> f64| {
             1e3 * period(&means, topology, &mut Draws::new(SEED, variation), edge)
         };
@@ -118,6 +127,7 @@ fn homes(megabits: f64) -> Job {
         rest: 0.5,
         records: 0.2,
         exchange,
+        local: (16e6, 9e6),
         tokens: 1e5,
     }
 }
@@ -173,4 +183,24 @@ fn bytes_are_those_that_were_counted() {
     (manifest.training.grid_bits, manifest.aggregation.result_bits) = (8, 4);
     let (contribution, results) = packed(&manifest, 4);
     near(contribution + results, 23.7 / 10.7);
+}
+
+/// Several local steps move the whole way of a member, and the second moments beside it, whatever the run exchanges now.
+#[test]
+fn local_steps_move_what_local_updates_move() {
+    let lines = vec![Link::megabits(100.0, 100.0); 4];
+    let exchange = Exchange { server: lines[0], links: lines, contribution: 0.0, results: 0.0, latency: 0.0 };
+    let mut manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 1000, 4);
+    let planned = |manifest: &Manifest| job(manifest, 1.0, 0.1, exchange.clone());
+    let gradients = planned(&manifest);
+    assert!(gradients.local.0 > gradients.exchange.contribution, "{gradients:?}");
+    assert!(gradients.local.1 > gradients.exchange.results, "{gradients:?}");
+    let sent = |steps| gradients.step(Way::Local(steps)).sent * f64::from(steps);
+    assert_eq!(sent(1), gradients.step(Way::Filled).sent);
+    assert!(sent(8) > sent(1));
+    local(&mut manifest, 4);
+    if let Exchanged::Local(local) = &mut manifest.exchange {
+        local.moments_every = Local::default().moments_every;
+    }
+    assert_eq!(planned(&manifest).local, gradients.local);
 }

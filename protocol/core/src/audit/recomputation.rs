@@ -65,7 +65,7 @@ impl Recomputing<'_> {
     pub fn row(&mut self, position: u32, probe: &Probe) -> Option<TableRow> {
         let Self { manifest, commit, state, .. } = *self;
         // LOCAL-8: a segment begins where the one before it ends.
-        if manifest.local().is_none()
+        if !Regime::of(manifest).recomputes_chains()
             && let Some(leaves) = self.arithmetic.in_pieces()
         {
             let task = leaf_task(manifest, commit, position, state, self.witness)?;
@@ -178,8 +178,9 @@ pub fn recompute_sum(
     let mut sum = Sum { q, loss: 0, allowance: Allowance::new(manifest) };
     let all: Vec<u32> = (0..commit.leaves).collect();
     // What of each leaf a tolerance allows takes all of its integers.
-    if manifest.local().is_none()
-        && !Regime::of(manifest).keeps_integers()
+    let regime = Regime::of(manifest);
+    if !regime.recomputes_chains()
+        && !regime.keeps_integers()
         && let Some(leaves) = arithmetic.in_pieces()
     {
         let q = Mutex::new(&mut sum.q);

@@ -41,7 +41,7 @@ async fn steward_at<T>(
     let listener = Listener::bind_with(address, shares.clone()).await.unwrap();
     let at = listener.local_addr();
     let _done = before(at);
-    let relay = Relay::open(at, &shares).unwrap();
+    let relay = Relay::open(at, &shares, 32_000_000, |_| ()).unwrap();
     steward.meet_here(relay.clone());
     let admitting = relay.clone();
     let handler = move |peer: MemberId, request: Vec<u8>| {

@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use muster_core::ids::{EndpointKey, MemberId};
 use muster_core::lock::lock;
 use muster_core::messages::wire::RelayTerms;
-use tokio::time;
 use tracing::debug;
 
-use super::{OpenedRelay, RATE, Relay};
+use super::governor::Look;
+use super::{OpenedRelay, Relay};
 use crate::endpoint::{Endpoint, Traffic};
 use crate::rate::Valves;
 use crate::shares::Shares;
@@ -23,10 +22,6 @@ const LINE: u64 = 4_000_000;
 /// What part of a bounded line it carries, and the least of it that is of use to anybody.
 const PART: u64 = 4;
 const LEAST: u64 = 250_000;
-/// How often it is looked how much it carries.
-const LOOK: Duration = Duration::from_millis(500);
-/// The least that one connection may bring in a second, whatever others bring.
-const SLOWEST: u64 = 32 << 10;
 
 /// A relay that is opened when the first member asks for a place: most runs need none.
 pub struct MemberRelay {
@@ -67,17 +62,16 @@ impl MemberRelay {
         if self.opened.get().is_none() {
             let _one = lock(&self.opening);
             if self.opened.get().is_none() {
-                match Relay::open_for(self.address, &self.shares, PLACES) {
-                    Ok(relay) => {
-                        relay.limit_each(u64::from(RATE).min(self.line));
-                        tokio::spawn(govern(
-                            Arc::downgrade(&relay),
-                            self.traffic.clone(),
-                            self.valves.clone(),
-                            self.line,
-                        ));
-                        let _ = self.opened.set(relay);
-                    }
+                let (traffic, valves) = (self.traffic.clone(), self.valves.clone());
+                // What is bounded is the line, whoever uses it: the process's own channels wait for what was relayed.
+                let count = move |look: Look| {
+                    valves.down.passed(usize::try_from(look.brought).unwrap_or(usize::MAX));
+                    valves.up.passed(usize::try_from(look.carried).unwrap_or(usize::MAX));
+                    traffic.received.fetch_add(look.brought, Ordering::Relaxed);
+                    traffic.sent.fetch_add(look.carried, Ordering::Relaxed);
+                };
+                match Relay::open_for(self.address, &self.shares, PLACES, self.line, count) {
+                    Ok(relay) => drop(self.opened.set(relay)),
                     Err(error) => debug!(%error, "no relay"),
                 }
             }
@@ -93,44 +87,6 @@ fn line(up: Option<u64>, down: Option<u64>) -> Option<u64> {
     (line >= LEAST).then_some(line)
 }
 
-/// Keeps what a relay carries within its line, and counts it as what its process sends and receives.
-async fn govern(relay: Weak<Relay>, traffic: Arc<Traffic>, valves: Valves, line: u64) {
-    let (mut taken, mut given, mut limit) = (0, 0, u64::from(RATE).min(line));
-    loop {
-        time::sleep(LOOK).await;
-        let Some(relay) = relay.upgrade() else { break };
-        let (received, sent) = (relay.metrics.bytes_recv.get(), relay.metrics.bytes_sent.get());
-        let (brought, carried) = (received - taken, sent - given);
-        (taken, given) = (received, sent);
-        // What is bounded is the line, whoever uses it: the process's own channels wait for what was relayed.
-        valves.down.passed(usize::try_from(brought).unwrap_or(usize::MAX));
-        valves.up.passed(usize::try_from(carried).unwrap_or(usize::MAX));
-        traffic.received.fetch_add(brought, Ordering::Relaxed);
-        traffic.sent.fetch_add(carried, Ordering::Relaxed);
-        let each = governed(limit, brought, line / LOOKS);
-        if each != limit {
-            limit = each;
-            relay.limit_each(each);
-        }
-    }
-}
-
-/// Looks in a second.
-const LOOKS: u64 = 1000 / LOOK.as_millis() as u64;
-
-/// How much each connection may bring in a second from now on, where all have brought so much since the last look, and may bring
-/// `most` between two.
-fn governed(limit: u64, brought: u64, most: u64) -> u64 {
-    let next = if brought > most {
-        limit.saturating_mul(most) / brought
-    } else if brought < most / 4 * 3 {
-        limit + limit / 4
-    } else {
-        limit
-    };
-    next.clamp(SLOWEST, u64::from(RATE).min(most * LOOKS))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,27 +99,5 @@ mod tests {
         assert_eq!(line(Some(1 << 30), Some(1 << 30)), Some(LINE));
         assert_eq!((line(Some(1_000_000), None), line(Some(999_999), None)), (Some(LEAST), None));
         assert_eq!(line(None, Some(125_000)), None, "1 Mbit/s leaves nothing that is of use");
-    }
-
-    /// However many bring what they may.
-    #[test]
-    fn chan_29_what_a_relay_carries_stays_within_its_line() {
-        for connections in [1, 3, 64] {
-            let (most, mut limit) = (LINE / LOOKS, u64::from(RATE));
-            let (mut all, looks) = (0, 200);
-            for _ in 0..looks {
-                let brought = connections * limit / LOOKS;
-                all += brought;
-                limit = governed(limit, brought, most);
-            }
-            let mean = all / looks;
-            // Those of the first half second count as well.
-            let first = connections * u64::from(RATE) / LOOKS / looks;
-            assert!(mean <= most + most / 8 + first, "{connections}: {mean} of {most}");
-            assert!(mean >= most / 2, "{connections}: {mean} of {most}");
-        }
-        // A quiet moment gives it back.
-        let after = (0..40).fold(SLOWEST, |limit, _| governed(limit, 0, LINE / LOOKS));
-        assert_eq!(after, LINE);
     }
 }
