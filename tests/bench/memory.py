@@ -4,8 +4,9 @@
     python3 tests/bench/memory.py                     # 10, 50 and 100 M parameters, 2 nodes, and 8 nodes of 10 M
     python3 tests/bench/memory.py --sizes 10 --rounds 6
 
-Runs as users start them: `muster host`, `muster join` on one thread, `muster-verifier watch`, with default retention. A leaf is one
-window of 64 tokens, so that activations are small beside the model. There are as many rounds as states are kept, and four more. The
+Runs as users start them: `muster host`, `muster join` on one thread, `muster-verifier watch`, with default retention, all with
+`--device cpu`: what the driver of a device takes is its vendor's (56 MiB for PoCL). A leaf is one window of 64 tokens, so that
+activations are small beside the model. There are as many rounds as states are kept, and four more. The
 size is what Linux says in the end (VmHWM). The programs are looked for in target/release, or where CARGO_TARGET_DIR says.
 
 Each goal has a line `verdict: …`; exits with 1 where one is missed. `said` is what `muster run new` says that each role takes.
@@ -32,6 +33,8 @@ GOALS = {"node": 16, "verifier": 10, "steward": 8}
 SAID = 0.15
 # `retention.states` of the default settings, and some rounds more.
 ROUNDS = 16 + 4
+# No role takes memory for a driver.
+PROCESSOR = ["--device", "cpu"]
 # Seconds until the run is given up.
 PATIENCE = 3600
 
@@ -110,7 +113,7 @@ def play(muster, verifier, size, nodes, rounds, more):
         (home / "text.txt").write_text("".join(f"{number} is followed by {number + 1}.\n" for number in range(20_000)))
         out(muster, "data", "pack", "--text", home / "text.txt", "--out", home / "corpus")
         made = out(muster, "run", "new", "--config", home / "run.toml", "--data", home / "corpus", "--out", home / "run")
-        members = [Member("steward", home, muster, "host", home / "run", "--exit-when-done", "--listen", "127.0.0.1:0")]
+        members = [Member("steward", home, muster, "host", home / "run", "--exit-when-done", "--listen", "127.0.0.1:0", *PROCESSOR)]
         begun = time.monotonic()
         try:
             while not (home / "run" / "address").exists():
@@ -119,11 +122,11 @@ def play(muster, verifier, size, nodes, rounds, more):
                 time.sleep(0.2)
             invite = lambda role, uses: out(muster, "invite", home / "run", "--role", role, "--uses", uses).strip()
             out(verifier, "enroll", invite("verifier", 1), "--data-dir", home / "verifier")
-            members.append(Member("verifier", home, verifier, "watch", home / "verifier"))
+            members.append(Member("verifier", home, verifier, "watch", home / "verifier", *PROCESSOR))
             invitation = invite("node", nodes)
             for number in range(nodes):
                 members.append(Member("node", home, muster, "join", invitation, "--data-dir", home / f"node{number}", "--listen",
-                                      "127.0.0.1:0", "--threads", 1, "--device", "cpu"))
+                                      "127.0.0.1:0", "--threads", 1, *PROCESSOR))
             while any([member.look() for member in members]):
                 if time.monotonic() - begun > PATIENCE:
                     sys.exit(f"the run is not over after {PATIENCE} s\n{members[0].said()}")

@@ -10,6 +10,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{MemberId, ShardId};
 use muster_core::layout::ShardSize;
 use muster_core::ledger::Ledger;
+use muster_core::limits::OFFER_RUNS;
 use muster_core::lock::lock;
 use muster_core::messages::offer::{StateOffer, StatePiece, StateQuery, StateVector};
 use muster_core::messages::wire::{Request, Response};
@@ -24,8 +25,8 @@ use crate::peers::{Contact, PeerError, Peers, contact, patience_for};
 const WORKERS: usize = 4;
 /// Holders that are asked for one piece at most, so that many silent ones cost no more time than these; then the steward.
 const TRIES: usize = 3;
-/// Runs of a piece: 1 MiB, so that a state of some size comes from many.
-const RUNS: usize = 16;
+/// Fewest runs of a piece, but for the last of a vector.
+const LEAST: usize = 8;
 /// All vectors of a shard. Exponents first: they are the smallest piece.
 const VECTORS: [StateVector; 4] =
     [StateVector::Exponents, StateVector::Parameters, StateVector::First, StateVector::Second];
@@ -126,15 +127,20 @@ impl StateFetch<'_> {
     /// The pieces of these shards; none of shards that the model does not have.
     fn plan(&self, ledger: &Ledger, me: Option<MemberId>, shards: &[ShardId]) -> Option<VecDeque<Wanted>> {
         let mut pieces = VecDeque::new();
-        let root = self.offer.roots.root();
+        let (round, root) = (self.offer.round, self.offer.roots.root());
+        let sizes = shards.iter().map(|shard| Some(ledger.layout().shard(*shard)?.size()));
+        let runs = |size| VECTORS.iter().map(move |vector| vector.runs(size)).sum::<usize>();
+        let mut left: usize = sizes.map(|size| size.map(runs)).sum::<Option<usize>>()?;
         for shard in shards.iter().copied() {
             let (size, roots) = (ledger.layout().shard(shard)?.size(), *self.offer.roots.shard(shard)?);
             let all = self.holders(ledger, me, shard);
             for vector in VECTORS {
-                for first in (0..vector.runs(size)).step_by(RUNS) {
-                    let count = RUNS.min(vector.runs(size) - first) as u32;
-                    let (round, first) = (self.offer.round, first as u64);
-                    let query = StateQuery { round, root, shard, vector, first, count };
+                let (mut first, all_runs) = (0, vector.runs(size));
+                while first < all_runs {
+                    let count = runs_of_piece(left).min(all_runs - first);
+                    let query =
+                        StateQuery { round, root, shard, vector, first: first as u64, count: count as u32 };
+                    (first, left) = (first + count, left - count);
                     let values = query.values(size)?;
                     // Each piece begins with another holder, so that all of them share the work.
                     let holders = rotated(&all, pieces.len());
@@ -227,6 +233,12 @@ impl Fetching {
             }
         }
     }
+}
+
+/// Runs of the next piece, of so many that are left: as many as an answer takes, since a holder is asked for the next piece once it
+/// has sent one, and the line is idle meanwhile; fewer towards the end, so that all holders are done at the same time.
+fn runs_of_piece(left: usize) -> usize {
+    (left / WORKERS).clamp(LEAST, OFFER_RUNS)
 }
 
 /// These groups one after the other, each from another place on.
