@@ -273,7 +273,7 @@ fn assemble(
         board: board(&journal, &ledger)?,
         asks: Asks::new(&ledger),
         held_out: held_out(&court, options, sender.clone())?,
-        machine: Steward::new(setup(&court, ledger, identity.clone(), bans, files.kept)),
+        machine: machine(&court, ledger, identity.clone(), bans, files.kept, options.equal_parts),
         journal,
         identity,
         results: Results::new(court.layout.clone()).with_disk(court.home.clone()),
@@ -347,16 +347,19 @@ fn board(journal: &Arc<Journal>, ledger: &Ledger) -> Outcome<Arc<Board>> {
     Ok(Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name))))
 }
 
-/// What the machine begins with.
-fn setup(
+/// The machine.
+fn machine(
     court: &Court,
     ledger: Ledger,
     identity: Arc<Identity>,
     bans: Vec<Ban>,
     kept: Vec<Request>,
-) -> StewardSetup {
+    equal_parts: bool,
+) -> Steward {
     let evidence = |ban: &Ban| court.home.load_evidence(&ban.evidence).ok();
     let bans = bans.into_iter().map(|ban| (ban.clone(), evidence(&ban))).collect();
     let roots = lock(&court.replica).roots().clone();
-    StewardSetup { ledger, identity, roots, states: court.kept_states(), bans, kept }
+    let machine =
+        Steward::new(StewardSetup { ledger, identity, roots, states: court.kept_states(), bans, kept });
+    if equal_parts { machine.with_equal_parts() } else { machine }
 }

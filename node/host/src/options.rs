@@ -19,6 +19,8 @@ pub struct HostOptions {
     pub per_address: usize,
     /// Bytes a second that its relay carries at most, each way.
     pub relay_rate: u64,
+    /// Whether aggregators reduce equally many parts whatever their lines carry.
+    pub equal_parts: bool,
     /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
     pub keep_aggregates: bool,
     /// Whether hosting ends with the run; else what is left of it is served until somebody stops it.

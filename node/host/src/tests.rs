@@ -71,6 +71,7 @@ fn options(folder: &Path) -> HostOptions {
     HostOptions {
         per_address: CONNECTIONS,
         relay_rate: 32_000_000,
+        equal_parts: false,
         keep_aggregates: true,
         exit_when_done: true,
         folder: folder.to_owned(),

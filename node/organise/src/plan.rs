@@ -100,11 +100,12 @@ impl Way {
     /// What a run has to set for it; none where this program does not have it.
     pub fn setting(self) -> Option<&'static str> {
         match self {
-            Self::AllReduce => Some("where lines are alike"),
+            Self::AllReduce => Some("host --equal-parts"),
+            Self::Server => Some("join --no-listen"),
             Self::Filled => Some("the default"),
             Self::Delayed => Some("training.overlap"),
             Self::Local(_) => Some("[local]"),
-            Self::Best | Self::Server | Self::Ring | Self::Gossip(_) => None,
+            Self::Best | Self::Ring | Self::Gossip(_) => None,
         }
     }
 }

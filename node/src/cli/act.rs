@@ -10,7 +10,7 @@ use muster_compute::{Exact, Machine};
 use muster_core::ids::Row;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Engagement;
-use muster_host::{HostOptions, HostingEnd, PAGE, host};
+use muster_host::{HostOptions, HostingEnd, PAGE, Ready, host};
 use muster_member::bench::{BenchOptions, PATIENCE, bench, guess};
 use muster_member::doctor::{DoctorOptions, ExaminedRun, doctor};
 use muster_member::{End, Listen};
@@ -378,6 +378,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         advertise,
         per_address,
         relay_rate,
+        equal_parts,
         keep_aggregates,
         exit_when_done,
         with_node,
@@ -398,6 +399,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         advertise,
         per_address: per_address.into(),
         relay_rate,
+        equal_parts,
         keep_aggregates,
         exit_when_done,
         progress: std::io::stderr().is_terminal() && !show.board,
@@ -408,15 +410,8 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
     let ending = block_on(async {
         let mut members = None;
         let ending = host(options, |ready| {
-            let addresses = ready.addresses.join(", ");
-            // A run goes on whether or not somebody can read this.
-            let page = ready.page.iter().map(|page| format!("{PAGE}{page}"));
-            let metrics = ready.metrics.iter().map(|address| format!("{METRICS}{address}metrics"));
-            page.chain(metrics).for_each(|line| drop(say(&line)));
-            if ready.is_over {
-                let _ = say(&format!("run {:#} is over; it can be read at {addresses}", ready.run));
-            } else {
-                let _ = say(&format!("hosting run {:#} at {addresses}", ready.run));
+            say_where(ready);
+            if !ready.is_over {
                 members = company.map(|company| company.start());
             }
         });
@@ -433,6 +428,19 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
             Ok(Exit::Interrupted)
         }
     }
+}
+
+/// Says where a run is hosted. It goes on whether or not somebody can read this.
+fn say_where(ready: &Ready) {
+    let addresses = ready.addresses.join(", ");
+    let page = ready.page.iter().map(|page| format!("{PAGE}{page}"));
+    let metrics = ready.metrics.iter().map(|address| format!("{METRICS}{address}metrics"));
+    let run = if ready.is_over {
+        format!("run {:#} is over; it can be read at {addresses}", ready.run)
+    } else {
+        format!("hosting run {:#} at {addresses}", ready.run)
+    };
+    page.chain(metrics).chain([run]).for_each(|line| drop(say(&line)));
 }
 
 fn look(arguments: &ViewArguments) -> Outcome<Exit> {

@@ -417,6 +417,10 @@ pub(super) struct HostArguments {
     /// wait where they bring more. It sees nothing but encrypted bytes.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "256")]
     pub(super) relay_rate: u64,
+    /// Have all nodes combine equally many parts, whatever their lines carry; but for those that bring parts too late. Otherwise a node
+    /// whose values take long combines fewer, or none.
+    #[arg(long)]
+    pub(super) equal_parts: bool,
     /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.
     #[arg(long)]
     pub(super) keep_aggregates: bool,

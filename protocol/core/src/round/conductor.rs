@@ -58,6 +58,8 @@ pub struct Conductor {
     results: Results,
     /// How long it takes until values are here (ROUND-40).
     timing: Timing,
+    /// Whether it makes nothing of that.
+    equal_parts: bool,
     /// Credits that no outcome holds yet.
     credits: Vec<Credit>,
     outputs: VecDeque<Output>,
@@ -103,6 +105,7 @@ impl Conductor {
             gathered: Gathered::default(),
             results: Results::default(),
             timing: Timing::default(),
+            equal_parts: false,
             credits: Vec::new(),
             outputs: VecDeque::new(),
             sealing: false,
@@ -123,6 +126,11 @@ impl Conductor {
     pub fn start(&mut self) {
         self.started = true;
         self.advance();
+    }
+
+    /// From now on no share class moves by how long values take (ROUND-40).
+    pub fn keep_parts_equal(&mut self) {
+        self.equal_parts = true;
     }
 
     /// The phase begins anew, because the steward did not run for a while (ROUND-38).

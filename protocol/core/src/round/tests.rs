@@ -363,6 +363,14 @@ fn round_40_lines_that_are_alike_seal_nothing() {
     }
 }
 
+#[test]
+fn round_40_a_steward_may_keep_all_parts_equal() {
+    let (chain, mut conductor) = shown_after([1_100, 9_000, 1_200, 1_000]);
+    conductor.keep_parts_equal();
+    applied(&chain, &mut conductor, 9_002);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Outcome(_))));
+}
+
 /// An aggregator may wait for inputs that others bring late: its own time begins with its result.
 #[test]
 fn round_40_what_others_deliver_late_makes_nobody_slow() {

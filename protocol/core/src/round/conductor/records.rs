@@ -127,8 +127,8 @@ impl Conductor {
         if let Some(next) = &self.gathered.next {
             // The state is computed already; only the seal waits for the case.
             return (!self.holds_outcome()).then(|| {
-                let moves =
-                    if view.has_shares() { Vec::new() } else { self.timing.moves(&self.ledger, view) };
+                let settled = view.has_shares() || self.equal_parts;
+                let moves = if settled { Vec::new() } else { self.timing.moves(&self.ledger, view) };
                 // LEDGER-25: before the Outcome, which opens the round that they are for.
                 Output::Seal(match moves.is_empty() {
                     true => self.outcome(view, next.clone()),
