@@ -347,7 +347,7 @@ fn board(journal: &Arc<Journal>, ledger: &Ledger) -> Outcome<Arc<Board>> {
     Ok(Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name))))
 }
 
-/// The machine.
+/// The steward's machine, with what the folder has of the run.
 fn machine(
     court: &Court,
     ledger: Ledger,

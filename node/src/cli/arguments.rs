@@ -413,12 +413,12 @@ pub(super) struct HostArguments {
     /// about three.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
     pub(super) per_address: u16,
-    /// Most that the relay carries each way, in Mbit/s, for members behind home routers that reach each other by no other way. They
-    /// wait where they bring more. It sees nothing but encrypted bytes.
+    /// Most that the relay carries each way, in Mbit/s, for members behind home routers that reach each other by no other way. Where
+    /// they bring more, each has an equal share, of 32 KiB a second at least. It sees nothing but encrypted bytes.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "256")]
     pub(super) relay_rate: u64,
-    /// Have all nodes combine equally many parts, whatever their lines carry; but for those that bring parts too late. Otherwise a node
-    /// whose values take long combines fewer, or none.
+    /// Leave all nodes as many parts to combine as they have, whatever their lines carry: from the first round on, equally many, but for
+    /// nodes that bring parts too late. Otherwise a node whose values take long gets fewer, or none. Say it at each start.
     #[arg(long)]
     pub(super) equal_parts: bool,
     /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.

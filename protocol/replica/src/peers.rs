@@ -26,7 +26,7 @@ use crate::dialling::Dialling;
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The same with a piece of a state: four of 2 MiB come at once, over 1.2 Mbit/s in this time.
-const PIECE: Duration = Duration::from_secs(60);
+const PIECE_ANSWER: Duration = Duration::from_secs(60);
 /// How long a contact has for blocks before the next one is asked as well, and how many bytes more a second.
 const SOON: Duration = Duration::from_millis(limits::SOON);
 const SLOWEST: u64 = limits::SLOWEST;
@@ -237,7 +237,7 @@ impl Peers {
             let apart = Pool::new(self.dialling.endpoint().clone(), 1);
             return call(&apart, &self.dialling, &contact, request, ANSWER).await;
         }
-        let patience = if matches!(request, Request::State(_)) { PIECE } else { ANSWER };
+        let patience = if matches!(request, Request::State(_)) { PIECE_ANSWER } else { ANSWER };
         call(&self.pool, &self.dialling, &contact, request, patience).await
     }
 

@@ -61,7 +61,7 @@ fn governed(limit: u64, brought: u64, most: u64) -> u64 {
     } else {
         limit
     };
-    next.clamp(SLOWEST, most * LOOKS)
+    next.min(most * LOOKS).max(SLOWEST)
 }
 
 #[cfg(test)]
